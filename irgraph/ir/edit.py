@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from irgraph.facts import fact
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Note, Op, Result, Value
+from irgraph.ir.rarer_steps import without_rarer
 from irgraph.ir.tensor import Tensor
 
 V = TypeVar("V")
@@ -80,7 +81,8 @@ class Edit:
             names = _resolve_renames(self._names)
             ops = [map_tensors(op, lambda t: names.get(t.name, t)) for op in ops]
             returned = map_value(returned, lambda t: names.get(t.name, t))
-        return replace(self.graph, ops=tuple(_tidy(ops, self.graph)), returned=returned)
+        usual = without_rarer(self.graph)  # which an edit of this step does not change
+        return replace(usual, ops=tuple(_tidy(ops, self.graph)), returned=returned)
 
     def _rebuild(self, op: Op, touched: set[Op]) -> Sequence[Op]:
         if op not in touched and (not op.body or touched.isdisjoint(op.below)):

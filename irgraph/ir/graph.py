@@ -101,6 +101,7 @@ class Graph(Struct, frozen=True, eq=False, dict=True):
         ops: top-level operations in launch order.
         returned: the tensors that the step returns, in order; ``None`` if unknown, as in most
             traces: then any tensor that no op uses may be returned.
+        rarer: other steps of the program that are rarer (``irgraph.ir.rarer_steps``).
         source: the file from which it was read, for messages.
     """
 
@@ -114,6 +115,7 @@ class Graph(Struct, frozen=True, eq=False, dict=True):
     ops: tuple[Op, ...] = ()
     source: str = ""
     returned: tuple[Tensor, ...] | None = None
+    rarer: tuple[Graph, ...] = ()
 
     def _repr_html_(self) -> str:
         """Return a summary of the step as HTML, for notebooks."""
@@ -255,6 +257,7 @@ class Graph(Struct, frozen=True, eq=False, dict=True):
             and self.streams == other.streams
             and self.tensors == other.tensors
             and self.returned == other.returned
+            and self.rarer == other.rarer
             and len(self.ops) == len(other.ops)
             and all(map(same_op, self.ops, other.ops))
         )

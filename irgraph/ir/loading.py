@@ -107,6 +107,7 @@ def with_loading(graph: Graph, loading: Loading) -> Graph:
     """
     settings = {name: value for name, value in graph.settings.items() if name != TIME_SOURCE}
     notes = [note for note in step_notes(graph) if note != UNTIMED]
+    rarer = tuple(with_loading(step, loading) for step in graph.rarer)
     graph = with_step_notes(replace(graph, settings=settings), notes)
     present = loads(graph)
     edit = Edit(graph)
@@ -115,7 +116,7 @@ def with_loading(graph: Graph, loading: Loading) -> Graph:
         _replace_load(edit, op, load_op(Loading(loading.time, workers), graph, op.origin))
     if not present:
         edit.insert(load_op(loading, graph, "loader"))
-    return place_loads(edit.commit())
+    return replace(place_loads(edit.commit()), rarer=rarer, settings=graph.settings)
 
 
 def _workers(op: Op) -> int:

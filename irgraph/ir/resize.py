@@ -95,7 +95,14 @@ def with_dims(graph: Graph, dims: Mapping[str, int], *, keep: bool = False) -> G
         tensors=tuple(replace(d, tensor=change.tensor(d.tensor)) for d in graph.tensors),
         ops=tuple(map(change.op, graph.ops)),
         returned=map_value(graph.returned, change.tensor),
+        rarer=_rarer_with_dims(graph, dims, keep),
     )
+
+
+def _rarer_with_dims(graph: Graph, dims: Mapping[str, int], keep: bool) -> tuple[Graph, ...]:
+    """Return the rarer steps under new dimensions, except steps with other dimensions."""
+    same_dims = (rarer for rarer in graph.rarer if rarer.dims.keys() == graph.dims.keys())
+    return tuple(with_dims(rarer, dims, keep=keep) for rarer in same_dims)
 
 
 def _validate_size(name: str, size: object) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 from irgraph.diagnostics import Diagnostic, IrgraphError, fail
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Value
+from irgraph.ir.rarer_steps import without_rarer
 from irgraph.language.check import check_script, unused_name_warnings
 from irgraph.language.clauses import Call
 from irgraph.language.expressions.evaluate import Pricer, Target
@@ -47,9 +48,9 @@ def run(
     if verified and state.graph is not graph:
         _verify(state.graph)
         _check_streams(graph, state)
-    return Outcome(
-        state.graph, Report(tuple(state.entries), tuple(unused_name_warnings(full_script)))
-    )
+    # statements change the usual step alone
+    result = state.graph if state.graph is graph else without_rarer(state.graph)
+    return Outcome(result, Report(tuple(state.entries), tuple(unused_name_warnings(full_script))))
 
 
 def _with_call(script: Script | Pass, parameters: Mapping[str, Value]) -> Script:

@@ -14,6 +14,7 @@ from irgraph.ir.cost import PriceOptions
 from irgraph.ir.graph import Graph, check_graph
 from irgraph.ir.loading import read_loading, with_loading
 from irgraph.ir.ranks import check_fabric, with_ranks
+from irgraph.ir.rarer_steps import with_period
 from irgraph.ir.resize import with_dims
 from irgraph.overheads.default_host import DEFAULT_HOST
 from irgraph.schedule.accounting import Accounting, find_accounting
@@ -40,6 +41,7 @@ class PredictOptions(PriceOptions, frozen=True, kw_only=True):
             device's.
         loader: the time in which the program's loader makes a batch of the predicted size, such as
             ``12ms``, or with its number of workers ``12ms/4``; ``None``: the model's.
+        period: the number of steps of which one is the model's rarer step; ``None``: the model's.
     """
 
     device: str | None = None
@@ -49,6 +51,7 @@ class PredictOptions(PriceOptions, frozen=True, kw_only=True):
     ranks: int | str | None = None
     fabric: str | None = None
     loader: str | None = None
+    period: int | None = None
 
     @property
     def rules(self) -> Accounting:
@@ -74,6 +77,7 @@ class PredictFields(TypedDict, total=False):
     ranks: int | str | None
     fabric: str | None
     loader: str | None
+    period: int | None
 
 
 def predict_options(
@@ -115,6 +119,8 @@ def apply_options(graph: Graph, options: PredictOptions) -> Graph:
     graph_at_sizes = resized(graph, options.dims) if options.dims else graph
     if options.loader is not None:
         graph_at_sizes = with_loading(graph_at_sizes, read_loading(options.loader))
+    if options.period is not None:
+        graph_at_sizes = with_period(graph_at_sizes, options.period)
     return with_ranks(graph_at_sizes, options.ranks, options.fabric)
 
 

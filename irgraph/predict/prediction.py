@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, Unpack
 
@@ -13,6 +14,7 @@ from irgraph.backend import DeviceFacts, backend
 from irgraph.ir.cost import Host, Kernel, Priced
 from irgraph.ir.graph import Graph
 from irgraph.ir.measured_times import measured_card
+from irgraph.ir.rarer_steps import share_of
 from irgraph.ir.resize import unresized_warnings
 from irgraph.ir.step_notes import step_notes
 from irgraph.ops.flops import step_flops
@@ -100,6 +102,22 @@ class Prediction(Struct, frozen=True, dict=True):
         """Peak memory of the graph's first device, from the lifetimes of its buffers."""
         return peak_memory(self.priced.graph)
 
+    @cached_property
+    def rarer_steps(self) -> tuple[tuple[str, Prediction], ...]:
+        """The predictions of the program's rarer steps, each after its share such as ``1/5``."""
+        options = replace(self.options, dims={}, period=None)
+        return tuple(
+            (str(share_of(step)), predict(step, options)) for step in self.priced.graph.rarer
+        )
+
+    @property
+    def mean_step_time(self) -> float:
+        """Mean time of the program's steps, the usual and the rarer ones, microseconds."""
+        return self.step_time + sum(
+            float(Fraction(share)) * (rarer.step_time - self.step_time)
+            for share, rarer in self.rarer_steps
+        )
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """What makes the figures doubtful: a default host, collectives without time.
@@ -156,6 +174,11 @@ class Prediction(Struct, frozen=True, dict=True):
             "step_time_us": self.step_time,
             "step_time_spread_us": self.spread,
             "step_time_interval_us": list(self.interval),
+            "rarer_steps": [
+                {"share": share, "step_time_us": rarer.step_time}
+                for share, rarer in self.rarer_steps
+            ],
+            "mean_step_time_us": self.mean_step_time,
             "gpu_active_us": self.timeline.active_time,
             "gpu_idle_us": self.timeline.idle_time,
             "gpu_utilization": self.utilization,

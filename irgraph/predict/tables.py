@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from typing import Any
 
 from rich.table import Table
@@ -102,6 +103,11 @@ def _times(summary: Mapping[str, Any], measured: float | None) -> Iterator[tuple
     low, high = (time_text(end) for end in summary["step_time_interval_us"])
     predicted = f"{time_text(summary['step_time_us'])}, 90 % interval {low} to {high}"
     yield "step time, predicted", predicted
+    for rarer in summary["rarer_steps"]:
+        count, period = Fraction(rarer["share"]).as_integer_ratio()
+        yield f"{count} in {period} steps", time_text(rarer["step_time_us"])
+    if summary["rarer_steps"]:
+        yield "mean of all steps", time_text(summary["mean_step_time_us"])
     if measured is not None:
         error = summary["step_time_us"] / measured - 1
         yield "step time, measured", f"{time_text(measured)}, error {error:+.1%}"

@@ -14,7 +14,7 @@ from irgraph.ir.op import EMPTY, Note, Op, Result, Value
 from irgraph.ir.quantity import Quantity
 from irgraph.ir.tensor import Tensor
 from irgraph.text.builder import MAX_DEPTH, Builder, unquote
-from irgraph.text.printer import INDENT, print_graph
+from irgraph.text.printer import INDENT, print_step
 
 
 class NotCanonicalError(ValueError):
@@ -74,7 +74,7 @@ def read_canonical(text: str, source: str = "") -> Graph:
         graph = reader.builder.graph(ops)
     except (ValueError, IndexError) as error:
         raise NotCanonicalError(str(error)) from error
-    if print_graph(graph) != text:
+    if print_step(graph) != text:
         raise NotCanonicalError("the layout is another one")
     return graph
 

@@ -15,7 +15,12 @@ INDENT = "  "
 
 
 def print_graph(graph: Graph) -> str:
-    """Return the canonical text of a graph, with a final newline."""
+    """Return the canonical text of a graph and its rarer steps, with a final newline."""
+    return "\n".join(map(print_step, (graph, *graph.rarer)))
+
+
+def print_step(graph: Graph) -> str:
+    """Return the canonical text of a graph without its rarer steps, with a final newline."""
     lines = [_header(graph), ""]
     lines.extend(f"device @{d.name} {quote(d.sheet)}" for d in graph.devices)
     lines.extend(f"stream {s.name} @{s.device}" for s in graph.streams)

@@ -26,6 +26,7 @@ class BatchSizes:
         recorded: the numbers of the steps to be recorded.
         ended: number of steps that have ended.
         unfit: lengths of batches that cannot be cut in proportion.
+        later_size: batch size of steps after the planned ones, 0 for the last planned size.
     """
 
     def __init__(self, observed_steps: int = 0) -> None:
@@ -34,6 +35,7 @@ class BatchSizes:
         self.plan: list[int] = []
         self.recorded = [1]
         self.unfit: set[int] = set()
+        self.later_size = 0
         self._times = 1
         self._rows: dict[int, tuple[int, object]] = {}
         self._batch_counts: tuple[Counter[int], ...] = tuple(
@@ -47,17 +49,27 @@ class BatchSizes:
             self._batch_counts[self.ended][id(loader)] += 1
         if not rows or not self.plan:
             return cut_to(batch, rows) if rows else batch
-        size, rest = divmod(rows * self.plan[min(self.ended, len(self.plan) - 1)], self.batch)
+        step_size = self.later_size or self.plan[min(self.ended, len(self.plan) - 1)]
+        size, rest = divmod(rows * step_size, self.batch)
         if rest:
             self.unfit.add(rows)
         return cut_to(batch, rows if rest else size)
 
-    def end_step(self) -> bool:
-        """Count a step; return whether no more are useful."""
+    def end_step(self) -> None:
+        """Count a step, and choose the sizes of the others after the first ones."""
         self.ended += 1
         if self.ended == UNCHANGED_STEPS:
             self._choose_sizes()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all planned steps have ended, and the steps that are only compared."""
         return self.ended >= self.required + self._observed_steps
+
+    @property
+    def ahead(self) -> int:
+        """Number of steps before its step in which a loader fetches a batch."""
+        return self._times - 1
 
     @property
     def required(self) -> int:

@@ -47,13 +47,13 @@ from irgraph.capture.live.device_calls.swaps import recorded_swaps
 from irgraph.capture.live.discover import program_forms
 from irgraph.capture.live.module_ranges import hints_of, module_ranges
 from irgraph.capture.live.torch_warnings import without_stderr
-from irgraph.capture.live.typical_step import OMITTED
 from irgraph.diagnostics import SourceSpan, fail
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph, Stream
 from irgraph.ir.loading import UNTIMED, Loading
 from irgraph.ir.op import Value
 from irgraph.ir.ranks import GROUPS, RANK, RANKS, groups_text
+from irgraph.ir.rarer_steps import INCLUDED, OMITTED
 from irgraph.ir.step_notes import with_step_notes
 from irgraph.ir.tensor import Tensor
 
@@ -230,10 +230,13 @@ def _missing_update_note(graph: Graph, repaired: Sequence[str]) -> list[str]:
 def with_notes(captured: Capture, source: str, notes: Sequence[str]) -> Capture:
     """Return a capture whose graph is valid, with notes before its own."""
     graph = require_valid(captured.graph, source, program=True)
+    rarer = tuple(require_valid(step, source, program=True) for step in graph.rarer)
     all_notes = (*notes, *captured.notes)
     # without these, a prediction would pass for the whole program
-    lasting = [note for note in all_notes if is_decision(note) or note.endswith(OMITTED)]
-    return replace(captured, graph=with_step_notes(graph, lasting), notes=all_notes)
+    lasting = [n for n in all_notes if is_decision(n) or n.endswith((OMITTED, INCLUDED))]
+    return replace(
+        captured, graph=with_step_notes(replace(graph, rarer=rarer), lasting), notes=all_notes
+    )
 
 
 def import_torch() -> None:

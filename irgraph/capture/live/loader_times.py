@@ -47,6 +47,7 @@ class LoaderTimes:
         self.loading = loading
         self._loaders: list[Torch] = []
         self._loader_by_iterator: dict[int, Torch] = {}
+        self._times: dict[str, float | None] = {}
 
     def add(self, iterator: Torch, loader: Torch) -> None:
         """Store the loader whose batches an iterator yields."""
@@ -80,12 +81,19 @@ class LoaderTimes:
             if self.name(loader) not in names:
                 continue
             workers = getattr(loader, "num_workers", 0)
-            time = measured_time(loader) if self.loading is None else self.loading.time
+            time = self._time(loader) if self.loading is None else self.loading.time
             specified = self.loading.workers if self.loading is not None else None
             if time is not None:
                 count = workers if specified is None else specified
                 loading_by_name[self.name(loader)] = Loading(time, count)
         return loading_by_name
+
+    def _time(self, loader: Torch) -> float | None:
+        """Return the measured time of a loader's batch, which is measured once."""
+        name = self.name(loader)
+        if name not in self._times:
+            self._times[name] = measured_time(loader)
+        return self._times[name]
 
 
 def _time_note(loading: Loading) -> str:

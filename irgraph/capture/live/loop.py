@@ -10,6 +10,8 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 from unittest import mock
 
+from msgspec.structs import replace
+
 from irgraph.capture.common.result import Capture
 from irgraph.capture.common.symbolic import with_symbolic_batch
 from irgraph.capture.common.torch_object import Torch
@@ -32,6 +34,7 @@ from irgraph.capture.live.device_calls.loading import BATCH, LOADER
 from irgraph.capture.live.device_calls.vmap import without_vmap
 from irgraph.capture.live.discover import model_of
 from irgraph.capture.live.loader_times import LoaderTimes
+from irgraph.capture.live.rarer_steps import RarerSteps
 from irgraph.capture.live.step_outputs import reachable_tensors, returned_tensors
 from irgraph.capture.live.target import hint_of
 from irgraph.capture.live.torch_warnings import warnings_as_notes
@@ -137,6 +140,7 @@ class Capturing:
         self._notes: dict[str, None] = {}
         self._captures: dict[int, Capture] = {}
         self._history = StepHistory()
+        self._rarer = RarerSteps(self._history, self._sizes)
         self._loader_times = LoaderTimes(spec.loading)
         self._step_recording: StepRecording | None = None
         self._known_values = KnownValues(spec.assumptions)
@@ -154,10 +158,11 @@ class Capturing:
         batches = iter(loader)
         label = f"{BATCH}{self._loader_times.name(loader)}"
         while not self.done:
-            with torch.autograd.profiler.record_function(label):
+            with torch.autograd.profiler.record_function(LOADER):
                 batch = next(batches, self)
                 if batch is self:
                     return
+            with torch.autograd.profiler.record_function(label):  # the batch exists
                 batch = batch if cut else self._sizes.resize_batch(loader, batch)
             yield batch
 
@@ -184,7 +189,8 @@ class Capturing:
     def _begin(self, model: Torch) -> None:
         """Start the next step, which is recorded if the plan requires it."""
         enter = self._recording.enter_context
-        if not self.done and self._sizes.ended in self._sizes.recorded:
+        is_recorded = self._sizes.ended in self._sizes.recorded or self._rarer.is_recording
+        if not self.done and is_recorded:
             names = self._history.current
             self._step_recording = enter(record_step(self._spec, model, self._known_values, names))
         else:
@@ -242,15 +248,20 @@ class Capturing:
         """Stop recording, and store the step's model."""
         self._recording.close()
         step_recording, self._step_recording = self._step_recording, None
-        if step_recording is not None:
+        self._history.end_step()
+        is_needed = self._rarer.is_needed() if self._rarer.is_recording else True
+        if step_recording is not None and is_needed:
             step_recording.recording.note_results(
                 returned_tensors(result), reachable_tensors(scope, model)
             )
             captured = lower_recording(step_recording, self._spec, model, scope)
-            self._captures[self._sizes.ended] = captured
-        self._history.end_step()
-        self.done = self._sizes.end_step()
+            if self._rarer.is_recording:
+                self._rarer.add(captured)
+            else:
+                self._captures[self._sizes.ended] = captured
+        self._sizes.end_step()
         self._repeat_unusual_steps()
+        self.done = self._sizes.is_done and not self._rarer.continue_loop()
 
     @property
     def is_complete(self) -> bool:
@@ -290,7 +301,9 @@ class Capturing:
                 repeat.graph,
             )
         captured = self._loader_times.apply(captured)
-        self._notes |= dict.fromkeys(self._history.notes())
+        rarer = [self._loader_times.apply(Capture(graph)).graph for graph in self._rarer.graphs()]
+        captured = replace(captured, graph=replace(captured.graph, rarer=tuple(rarer)))
+        self._notes |= dict.fromkeys(self._history.notes(self._rarer.included))
         for rows in sorted(sizes.unfit):
             self._notes[NOT_IN_PROPORTION.format(rows, sizes.batch)] = None
         return with_notes(captured, self._spec.source, tuple(self._notes))

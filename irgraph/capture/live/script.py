@@ -52,8 +52,9 @@ class UnmarkedLoop(Capturing):
     """A loop whose steps end without marks.
 
     A step ends when the loop requests the next batch of a ``DataLoader`` after an update by an
-    optimizer. In a loop without a loader, it ends with each update by one optimizer: the first that
-    makes a second update. With ``step_at``, steps can also end with each batch or backward pass.
+    optimizer with a batch of that loader. In a loop without a loader, it ends with each update by
+    one optimizer: the first that makes a second update. With ``step_at``, steps can also end with
+    each batch or backward pass.
     """
 
     _no_step = "no step was recorded: too few steps of the loop ended"
@@ -69,6 +70,8 @@ class UnmarkedLoop(Capturing):
         self._batches = self._backward = 0
         self._updates: Counter[int] = Counter()
         self._step_optimizer: int | None = None
+        self._iterations: set[object] = set()
+        self._updated_iterations: set[object] = set()
 
     def __enter__(self) -> Self:
         """Register hooks of optimizers and of backward; on meta, skip ``torch.save``."""
@@ -86,12 +89,25 @@ class UnmarkedLoop(Capturing):
 
     def batches(self, loader: Iterable[Any]) -> Iterator[Any]:
         """Yield the batches of a loader, and end the step of each batch."""
+        iteration = object()
         for batch in super().batches(loader):
             self._batches += 1
             self._updates.clear()
+            self._iterations.add(iteration)
             yield batch
-            if self._step_at == "batch" or (self._updated and self._step_optimizer is None):
+            if self._step_at == "batch" or self._ends_step(iteration):
                 self._finish_or_stop(self._variables(sys._getframe(1)))
+        # what follows, such as an evaluation, belongs to the first step of the next epoch
+        if self._ends_step(iteration):
+            self._finish_or_stop(self._variables(sys._getframe(1)))
+
+    def _ends_step(self, iteration: object) -> bool:
+        """Return whether a step ends with the next request of an iteration over a loader.
+
+        An evaluation after the update iterates another loader, which has no batch in the update.
+        """
+        is_updated = self._updated and self._step_optimizer is None
+        return is_updated and iteration in self._updated_iterations
 
     def call_until_done(self, function: Callable[[], object]) -> None:
         """Call a function until enough steps, of its loop or its own calls, have ended.
@@ -127,6 +143,7 @@ class UnmarkedLoop(Capturing):
         if self._step_at != "update":
             return
         self._updated, self._backward = True, 0
+        self._updated_iterations |= self._iterations
         self._updates[id(optimizer)] += 1
         if self._updates[id(optimizer)] > (MAX_UPDATES if self._batches else 1):
             self._step_optimizer = self._step_optimizer or id(optimizer)
@@ -150,6 +167,8 @@ class UnmarkedLoop(Capturing):
     def _finish_or_stop(self, scope: object, result: object = None) -> None:
         """End a step; stop the program after the last required step."""
         self._updated = False
+        self._iterations.clear()
+        self._updated_iterations.clear()
         if self._finish_step(scope, result=result):
             raise StopProgramError
 

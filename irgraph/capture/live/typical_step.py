@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container
+from fractions import Fraction
 from itertools import pairwise
+from typing import NamedTuple
 
-OMITTED = "not part of the model"
-"""End of a note on unusual steps."""
+from irgraph.ir.rarer_steps import INCLUDED, OMITTED
 
 MAX_NAMES = 3
 """Maximum number of operators that a note names."""
 
 Calls = tuple[str, ...]
 """Names of a step's calls on the device, in order."""
+
+
+class RarerKind(NamedTuple):
+    """A kind of steps that is rarer than the usual one.
+
+    Attributes:
+        calls: the calls of such a step.
+        share: its share of all steps.
+    """
+
+    calls: Calls
+    share: Fraction
 
 
 class StepHistory:
@@ -32,32 +45,50 @@ class StepHistory:
         """Return whether a step makes the same calls as most steps."""
         return not self._steps[1:] or self._steps[step] == self._usual()
 
-    def notes(self) -> list[str]:
-        """Return a sentence for each kind of unusual step."""
+    def rarer_kinds(self) -> list[RarerKind]:
+        """Return the kinds of steps that are rarer than the usual one, with their shares.
+
+        Unusual steps at equal distances are one kind, represented by the last of them:
+        the first may also create the state of an optimizer.
+        """
         compared = self._steps[1:]
         unusual = [i for i, calls in enumerate(compared) if calls != self._usual()]
-        if not unusual:
-            return []
         gaps = {after - before for before, after in pairwise(unusual)}
-        if len(gaps) == 1:
-            return [self._note(f"1 in {gaps.pop()} steps", compared[unusual[-1]])]
+        if len(gaps) == 1 and gaps != {1}:
+            return [RarerKind(compared[unusual[-1]], Fraction(1, gaps.pop()))]
         kinds = Counter(compared[i] for i in unusual)
-        count = len(compared)
-        return [self._note(f"{n} of {count} steps", calls) for calls, n in kinds.items()]
+        return [RarerKind(calls, Fraction(n, len(compared))) for calls, n in kinds.items()]
+
+    def notes(self, included: Container[Calls] = ()) -> list[str]:
+        """Return a sentence for each kind of unusual step; the model has the ``included`` kinds."""
+        count = len(self._steps) - 1
+        lines = []
+        for kind in self.rarer_kinds():
+            is_periodic = kind.share.numerator == 1 and len(self.rarer_kinds()) == 1
+            period = kind.share.denominator
+            share = f"1 in {period}" if is_periodic else f"{int(kind.share * count)} of {count}"
+            ending = INCLUDED if kind.calls in included else OMITTED
+            lines.append(self._note(f"{share} steps", kind.calls, ending))
+        return lines
+
+    @property
+    def last(self) -> Calls:
+        """The calls of the last step that ended."""
+        return self._steps[-1]
 
     def _usual(self) -> Calls:
         """Return the calls of most steps, of the first kind if kinds are equally frequent."""
         return Counter(self._steps[1:]).most_common(1)[0][0]
 
-    def _note(self, share: str, calls: Sequence[str]) -> str:
+    def _note(self, share: str, calls: Calls, ending_text: str) -> str:
         ending = "s" if share.startswith("1 ") else ""
         more, fewer = Counter(calls), Counter(self._usual())
         added, removed = more - fewer, fewer - more
         if not added and not removed:
-            return f"{share} make{ending} calls in another order: {OMITTED}"
+            return f"{share} make{ending} calls in another order: {ending_text}"
         texts = [f"also run{ending} {_listed(added)}"] if added else []
         texts += [f"leave{ending} out {_listed(removed)}"] if removed else []
-        return f"{share} {' and '.join(texts)}: {OMITTED}"
+        return f"{share} {' and '.join(texts)}: {ending_text}"
 
 
 def _listed(counts: Counter[str]) -> str:

@@ -73,6 +73,14 @@ LoaderOption = Annotated[
         "workers: 12ms/4 (default: the model's).",
     ),
 ]
+PeriodOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Steps of which one is the model's rarer step, such as an evaluation every N "
+        "(default: as captured).",
+    ),
+]
 TimelineOption = Annotated[
     str | None, typer.Option(metavar="FILE", help="Write the timeline for Perfetto here.")
 ]
@@ -104,6 +112,7 @@ def predict(
     ranks: cli.RanksOption = None,
     fabric: cli.FabricOption = None,
     loader: LoaderOption = None,
+    period: PeriodOption = None,
     formulas: cli.FormulasOption = False,
     measured: KnownOption = None,
     limit: LimitOption = None,
@@ -138,6 +147,7 @@ def predict(
         ranks=ranks,
         fabric=fabric,
         loader=loader,
+        period=period,
     )
     summary = prediction.summary()
     broken = broken_limits(limit or [], summary, measured_us)

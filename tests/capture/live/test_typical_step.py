@@ -6,15 +6,18 @@ from pathlib import Path
 
 import pytest
 
+import irgraph
 from irgraph.capture.common.result import Capture
 from irgraph.capture.live import capture_file
 from irgraph.capture.live.typical_step import StepHistory
 from irgraph.cli.common import print_step_notes
+from irgraph.ir.loading import loads
 from irgraph.ir.resize import with_dims
+from irgraph.ir.step_notes import step_notes
 from irgraph.ops.verify import verify
 from irgraph.predict.options import PredictOptions
 from irgraph.predict.prediction import predict
-from irgraph.text import parse, print_graph
+from irgraph.text import IrgraphError, parse, print_graph
 
 HEAD = """
 import torch
@@ -62,7 +65,12 @@ def test_calls_of_every_fifth_step_are_told(tmp_path: Path) -> None:
     assert "tanh" not in {leaf.base for leaf in result.graph.leaves()}
     (note,) = (note for note in result.notes if note.startswith("1 in 5 steps also runs "))
     assert "1 tanh" in note
-    assert "not part of the model" in note
+    assert note.endswith("a rarer step of the model")
+    (rarer,) = result.graph.rarer
+    assert rarer.settings["steps"] == "1/5"
+    assert {"tanh", "exp"} <= {leaf.base for leaf in rarer.leaves()}
+    assert (rarer.dims, verify(rarer)) == ({"B": 16}, [])
+    assert parse(print_graph(result.graph)) == result.graph
 
 
 def test_predictions_repeat_the_notes_of_a_capture(
@@ -100,3 +108,62 @@ def test_steps_of_several_kinds_are_counted() -> None:
         "1 of 7 steps leaves out 1 call (1 b): not part of the model",
         "1 of 7 steps also runs 2 calls (2 x): not part of the model",
     ]
+
+
+def test_the_mean_counts_rarer_steps_by_their_share(tmp_path: Path) -> None:
+    graph = captured(tmp_path, "if i % 4 == 3:\n    y = y.tanh().exp()").graph
+    prediction = predict(graph, PredictOptions(device="h100"))
+    ((share, rarer),) = prediction.rarer_steps
+    assert (share, rarer.step_time > prediction.step_time) == ("1/4", True)
+    mean = 0.75 * prediction.step_time + 0.25 * rarer.step_time
+    assert prediction.mean_step_time == pytest.approx(mean)
+    seldom = predict(graph, PredictOptions(device="h100", period=100)).summary()
+    mean = 0.99 * prediction.step_time + 0.01 * rarer.step_time
+    assert seldom["mean_step_time_us"] == pytest.approx(mean)
+    assert seldom["rarer_steps"][0]["share"] == "1/100"
+    larger = predict(graph, PredictOptions(device="h100", dims={"B": 4096}))
+    assert [step.priced.graph.dims for _, step in larger.rarer_steps] == [{"B": 4096}]
+    with pytest.raises(IrgraphError, match="--period: at least 2 steps, not 1"):
+        predict(graph, PredictOptions(device="h100", period=1))
+
+
+def test_a_rewrite_has_no_rarer_steps(tmp_path: Path) -> None:
+    graph = captured(tmp_path, "if i % 5 == 4:\n    y = y.tanh().exp()").graph
+    resized = irgraph.run_script(graph, "resize B = 32").graph
+    assert resized.rarer == ()
+    assert any(note.endswith("not part of the model") for note in step_notes(resized))
+    with pytest.raises(IrgraphError, match="the model has no rarer step"):
+        predict(resized, PredictOptions(device="h100", period=5))
+
+
+EVALUATION = """
+if i % 4 == 3:
+    with torch.no_grad():
+        for v in torch.utils.data.DataLoader(Batches(), batch_size=320):
+            net(v.cuda()).exp()
+"""
+
+
+def test_an_evaluation_belongs_to_the_step_of_its_update(tmp_path: Path) -> None:
+    text = f"{HEAD}{TAIL}" + EVALUATION.replace("\n", "\n    ")
+    (tmp_path / "train.py").write_text(text)
+    graph = capture_file(f"{tmp_path}/train.py", loader="1ms").graph
+    (rarer,) = graph.rarer
+    assert [leaf.base for leaf in rarer.leaves()].count("exp") == 2
+    assert "exp" not in {leaf.base for leaf in graph.leaves()}
+    assert (len(loads(graph)), len(loads(rarer))) == (1, 3)
+
+
+def test_steps_that_leave_calls_out_are_rarer_steps(tmp_path: Path) -> None:
+    result = captured(tmp_path, "if i % 3:\n    y = y.tanh()")
+    (rarer,) = result.graph.rarer
+    assert "tanh" in {leaf.base for leaf in result.graph.leaves()}
+    assert "tanh" not in {leaf.base for leaf in rarer.leaves()}
+    assert rarer.settings["steps"] == "1/3"
+
+
+def test_a_step_that_does_not_recur_is_named(tmp_path: Path) -> None:
+    result = captured(tmp_path, "if i == 4:\n    y = y.tanh().exp()")
+    assert result.graph.rarer == ()
+    (note,) = (note for note in result.notes if " steps also run" in note)
+    assert note.endswith("not part of the model")

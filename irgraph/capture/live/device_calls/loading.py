@@ -11,7 +11,7 @@ LOADER = "enumerate(DataLoader)"
 """Prefix of the labels of a loader's calls, as torch has it."""
 
 BATCH = f"{LOADER}#batch of "
-"""Prefix of the labels around the request of a batch; the loader's name follows."""
+"""Prefix of the labels after the request of a batch; the loader's name follows."""
 
 
 def replace_loading(nodes: list[RecordedNode]) -> int:
