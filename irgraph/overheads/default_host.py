@@ -21,7 +21,7 @@ RECENT_TABLE = "h100-torch-2.11"
 TORCH_1_TABLE = "v100"
 """Table of torch 1, of machines of 2021 and 2022."""
 
-MACHINE_STD = 0.60
+MACHINE_STD = 0.53
 """Relative standard deviation of a machine's host times from the default table's.
 
 From ten machines of 2022 to 2026 that made no default table (``irgraph evaluate hosts``).

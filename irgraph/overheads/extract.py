@@ -27,15 +27,22 @@ class ProfilerCost(Struct, frozen=True):
     Attributes:
         host: for each recorded host event.
         device: for each launch, in addition.
+        is_outside: whether an event takes this before its start and after its end: none of it is
+            in the time of a call that calls nothing else.
+        is_launch_event: whether the driver's launch counts as one host event, too.
     """
 
     host: float = 2.0
     device: float = 4.0
+    is_outside: bool = False
+    is_launch_event: bool = True
 
     def overhead_of(self, sample: HostSample) -> float:
         """Return the microseconds of a sample that the profiler caused."""
-        launch = self.device if sample.kind == "T4" else 0.0
-        return self.host * sample.events + launch
+        if sample.kind == "T4":
+            return self.device + (self.host * sample.events if self.is_launch_event else 0.0)
+        is_own_event_outside = self.is_outside and sample.kind == "whole"
+        return self.host * (sample.events - 1 if is_own_event_outside else sample.events)
 
 
 PAPER_COST = ProfilerCost()
@@ -200,6 +207,7 @@ def merge(files: Sequence[HostFile], name: str) -> HostFile:
         source="; ".join(dict.fromkeys(file.source for file in files if file.source)),
         made_by="irgraph overheads",
         architecture=architectures.pop() if len(architectures) == 1 else "",
+        recording_std=max(file.recording_std for file in files),
     )
 
 

@@ -46,8 +46,8 @@ class HostSample(Struct, frozen=True):
         name: of the operation; of the runtime function for T4 and waits.
         shape: its operand shapes, ``""`` if they were not recorded.
         time: microseconds, as profiled.
-        events: number of host events recorded inside, a measure of the profiler's cost; a fraction
-            for the gaps of a CPU.
+        events: number of torch's records that start inside, a measure of the profiler's cost; a
+            fraction for the gaps of a CPU.
         place: of a gap, a label of the preceding event; of a launch, the kind of work it starts.
     """
 
@@ -184,18 +184,21 @@ def item_samples(view: HostView, item: HostItem) -> Iterator[HostSample]:
         kind = "loader" if item.kind == "loader" else "whole"
         yield HostSample(kind, name, shape, (item.end - item.start) / US, item.events)
         return
-    inner_events = max(0, item.events - 1 - sum(call.events for call in item.calls))
-    share = inner_events / (len(item.calls) + 1)
+    # the recording of an event counts at its start
+    begin, events = item.start + 1, view.events_between
     if item.kind != "call":
-        yield HostSample("T2", name, shape, (item.calls[0].start - item.start) / US, round(share))
+        before = events(item.thread, begin, item.calls[0].start)
+        yield HostSample("T2", name, shape, (item.calls[0].start - item.start) / US, before)
     for call, following in zip(item.calls, (*item.calls[1:], None), strict=True):
         yield call_sample(view, call)
         if following is not None:
             between_us = max(0, following.start - call.end) / US
-            yield HostSample("T5", name, shape, between_us, round(share))
+            between = events(item.thread, max(begin, call.end), following.start)
+            yield HostSample("T5", name, shape, between_us, between)
     if item.kind != "call":
-        after_us = max(0, item.end - item.calls[-1].end) / US
-        yield HostSample("T3", name, shape, after_us, round(share))
+        end = item.calls[-1].end
+        after = events(item.thread, max(begin, end), item.end)
+        yield HostSample("T3", name, shape, max(0, item.end - end) / US, after)
 
 
 def call_sample(view: HostView, call: RuntimeCall) -> HostSample:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -34,7 +35,7 @@ of a kernel's launch on another host (``us``)."""
 LAUNCH_EXPONENT = 0.9
 """Power of the ratio of launch times that scales all other host times."""
 
-LAUNCH_STD = 0.23
+LAUNCH_STD = 0.26
 """Relative standard deviation between machines, of host times that are scaled by launch times.
 
 With ``LAUNCH_EXPONENT`` from ten machines of 2022 to 2026 (``irgraph evaluate hosts``)."""
@@ -62,7 +63,7 @@ class HostTable:
         launch_speed: the same for launches in the driver (T4).
         suffix: speed in the table's name.
         machine_std: relative standard deviation of the times on the step's machine from these
-            times, 0 for a table of the machine.
+            times; of a table of the machine, by the cost of recording that remains in it.
         is_default: whether the user named no table.
     """
 
@@ -213,7 +214,8 @@ def host_table(file: HostFile) -> HostTable:
                 single = Stat(stat.mean)
                 groups.setdefault((category(name), kind), []).append(single)
                 groups.setdefault(("", kind), []).append(single)
-    return HostTable(file, {key: pooled(stats) for key, stats in groups.items()})
+    means = {key: pooled(stats) for key, stats in groups.items()}
+    return HostTable(file, means, machine_std=file.recording_std)
 
 
 def list_hosts() -> tuple[str, ...]:
@@ -269,7 +271,7 @@ def _scaled(name: str, base: str, number: float, unit: str) -> HostTable:
         speed=launch_speed**LAUNCH_EXPONENT,
         launch_speed=launch_speed,
         suffix=suffix,
-        machine_std=LAUNCH_STD,
+        machine_std=math.hypot(LAUNCH_STD, table.machine_std),
         _cache={},
     )
 

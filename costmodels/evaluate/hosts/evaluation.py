@@ -63,10 +63,6 @@ MACHINES = (
 )
 """Machines whose traces made no default table."""
 
-WAITING_OPS = ("aten.item", "aten._local_scalar_dense", "aten.to", "aten._to_copy", "aten.copy_",
-               "aten.nonzero")  # fmt: skip
-"""Operations that may wait for the device or copy much."""
-
 MIN_SAMPLES = 3
 """Minimum number of samples of a call whose median counts."""
 
@@ -205,7 +201,7 @@ def _machine_errors(machine: TracedMachine, paths: Sequence[Path]) -> MachineErr
 def _sample_times(path: Path, kinds: Container[str]) -> SampleTimes:
     """Return the host times of a trace, without the cost of its recording."""
     tree = published_tree(path)
-    samples = subtract_cost(build_replayer(tree).samples(), recording_of(tree.trace).cost)
+    samples = subtract_cost(build_replayer(tree).samples(), recording_of(tree).cost)
     result: SampleTimes = defaultdict(list)
     for sample in chain.from_iterable(samples.by_key.values()):
         key = _key(sample)
@@ -218,9 +214,8 @@ def _key(sample: HostSample) -> tuple[str, str] | None:
     """Return the kind and operation of a sample, ``None`` if it does not count."""
     if sample.kind in LABELS:
         return (sample.kind, "") if sample.place == LABELS[sample.kind] else None
-    operation = ir_name(sample.name)
-    counts = sample.kind.lower() in TYPES and operation not in WAITING_OPS
-    return (sample.kind, operation) if counts else None
+    is_listed = sample.kind.lower() in TYPES
+    return (sample.kind, ir_name(sample.name)) if is_listed else None
 
 
 def _error(programs: Sequence[SampleTimes], table: HostTable) -> float:

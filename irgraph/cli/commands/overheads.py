@@ -120,6 +120,8 @@ def _table(
     reading: TraceOptions,
 ) -> tuple[HostFile, int]:
     """Return the merged table of all sources, and the exit code for repaired traces."""
+    from msgspec.structs import replace
+
     from irgraph.backend import architecture_of
     from irgraph.overheads.cpu_calls import is_cpu_trace
     from irgraph.overheads.extract import NO_COST, extract, merge, subtract_cost
@@ -158,6 +160,9 @@ def _table(
             architecture=card,
             description="; ".join(notes),
         )
+        if cost is None:
+            deviations = [r.relative_std(s) for r, s in zip(recordings, samples, strict=True)]
+            file = replace(file, recording_std=round(max(deviations), 3))
         files.append(file)
     return (files[0] if len(files) == 1 else merge(files, title)), repair_exit_code(trees)
 
@@ -169,7 +174,7 @@ def _print_recordings(trees: list[Tree], cost: ProfilerCost | None) -> list[Prof
     """
     from irgraph.overheads.recording import recording_of, require_no_observer
 
-    recordings = [recording_of(tree.trace) for tree in trees]
+    recordings = [recording_of(tree) for tree in trees]
     for tree, recording in zip(trees, recordings, strict=True):
         if cost is None:
             require_no_observer(recording, tree.trace.source)

@@ -228,14 +228,14 @@ class _Origin(Struct, frozen=True):
     @classmethod
     def of_replay(cls, replayer: Replayer, other: Replayer, host_times: HostTimes) -> _Origin:
         """Return the origin of a replay's host times."""
-        from irgraph.overheads.recording import recording_of
+        from irgraph.overheads.recording import is_observed
         from irgraph.replay.host_times import share_by_level
 
         trace, other_trace = replayer.tree.trace, other.tree.trace
         cards = (trace.device_name, other_trace.device_name)
         shares = share_by_level(replayer.samples(), host_times)
         traces = {"here": trace, "there": other_trace}
-        observed = tuple(label for label, t in traces.items() if recording_of(t).observer)
+        observed = tuple(label for label, t in traces.items() if is_observed(t))
         return cls(trace.rank, other_trace.source, *cards, host_times.scale, shares, observed)
 
     @property

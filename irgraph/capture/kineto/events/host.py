@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from msgspec import Struct
 from irgraph.capture.kineto.events.launch_queues import LaunchQueues, Release, launch_queues
 from irgraph.capture.kineto.events.steps import TraceStep
 from irgraph.capture.kineto.events.syncs import recorded_syncs
-from irgraph.capture.kineto.events.tree import Tree
+from irgraph.capture.kineto.events.tree import HOST_KINDS, Tree
 from irgraph.capture.kineto.reading.trace import EventKind, Integers, operands
 from irgraph.ir.dtypes import FROM_CPP
 
@@ -92,6 +92,14 @@ class HostView:
     items: list[HostItem] = field(default_factory=list)
     _starts: list[int] = field(default_factory=list)
     _waits: Waits | None = None
+    _event_starts: dict[int, list[int]] = field(default_factory=dict)
+
+    def events_between(self, thread: int, begin: int, end: int) -> int:
+        """Return the number of torch's records of a thread that start in an interval."""
+        if thread not in self._event_starts:
+            self._event_starts[thread] = _record_starts(self.tree, thread)
+        starts = self._event_starts[thread]
+        return bisect_left(starts, end) - bisect_left(starts, begin)
 
     def step_items(self, step: TraceStep) -> list[HostItem]:
         """Return the calls of a step in order of time, between marks for its start and end."""
@@ -257,6 +265,16 @@ def _events_below(tree: Tree) -> Integers:
     for row, parent in zip(rows.tolist(), tree.parent[rows].tolist(), strict=True):
         counts[parent] += counts[row]
     return np.array(counts, "i8")
+
+
+def _record_starts(tree: Tree, thread: int) -> list[int]:
+    """Return the starts of a thread's host events in order, without calls of the driver."""
+    columns = tree.trace.columns
+    is_record = np.isin(columns["kind"], HOST_KINDS) & (columns["kind"] != EventKind.RUNTIME)
+    starts: list[int] = np.sort(
+        columns["start"][is_record & (columns["thread"] == thread)]
+    ).tolist()
+    return starts
 
 
 def _loaders(tree: Tree, calls: Mapping[int, list[RuntimeCall]]) -> set[int]:

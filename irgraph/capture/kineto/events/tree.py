@@ -25,7 +25,8 @@ _BATCH = 1 << 17
 MIN_COVERAGE = 0.95
 """Minimum share of the device time within the steps; below it the rest is reported."""
 
-_HOST_KINDS = (EventKind.OP, EventKind.ANNOTATION, EventKind.RUNTIME, EventKind.PYTHON)
+HOST_KINDS = (EventKind.OP, EventKind.ANNOTATION, EventKind.RUNTIME, EventKind.PYTHON)
+"""Kinds of host events, which form the tree."""
 
 
 @dataclass(slots=True)
@@ -90,7 +91,7 @@ def build_tree(trace: KinetoTrace, marks: Marks = PROFILER) -> Tree:
     parent = np.full(count, -1, "i4")
     end = trace.end
     kind = trace.columns["kind"]
-    host = np.flatnonzero(np.isin(kind, _HOST_KINDS))
+    host = np.flatnonzero(np.isin(kind, HOST_KINDS))
     threads = trace.columns["thread"][host]
     overlaps = 0
     for thread in np.unique(threads).tolist():
