@@ -18,6 +18,9 @@ __all__ = ["Compared", "Comparison", "Coverage", "Result", "compare", "compare_r
 ROWS = 1000
 """Number of rows to which long tables are cut if a graph uses much memory."""
 
+DRAWS = 8
+"""Default number of draws: one in each manner."""
+
 LIMIT = 2 << 30
 """Maximum number of bytes of all tensors of one graph together."""
 
@@ -63,7 +66,7 @@ def compare(
     rows: int = ROWS,
     limit: int = LIMIT,
     widen: bool = True,
-    draws: int = 3,
+    draws: int = DRAWS,
 ) -> Comparison:
     """Run two graphs on the same values and compare every tensor that leaves the step.
 
@@ -77,8 +80,9 @@ def compare(
         limit: maximum number of bytes of all tensors of one graph together.
         widen: compute in f64 (or f32, if torch has no f64 kernel), so that roundings hide no
             mistake.
-        draws: number of times that values are drawn: of both signs, of many magnitudes, and with
-            nan, in turn. The first draw on which the graphs differ is the last.
+        draws: number of times that values are drawn, each time in another manner (``docs/check.md``
+            has them all). If all are drawn, more draws search for sides of branches that none has
+            reached. The first draw on which the graphs differ is the last.
 
     Raises:
         IrgraphError: an op cannot be executed (all such ops are named) or failed, the graphs are

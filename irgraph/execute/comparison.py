@@ -7,16 +7,26 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 
+import torch
 from msgspec import Struct
 from msgspec.structs import replace
 
 from irgraph.diagnostics import Diagnostic, SourceSpan, fail
+from irgraph.execute.coverage import kind_of_call
 from irgraph.execute.host_reads import ReadPair, pair_reads
-from irgraph.execute.machine import run
-from irgraph.execute.narrow.reference import tolerance_of
+from irgraph.execute.machine import Inspect, run
+from irgraph.execute.narrow.reference import is_quantized, tolerance_of
 from irgraph.execute.records import DECLARED, Compared, Comparison, Result
-from irgraph.execute.scatter import MAX_SCATTER_FACTOR, scatter
-from irgraph.execute.tensor_pair import Measure, TensorPair, max_magnitude, to_dense, to_floating
+from irgraph.execute.rounding.conditioning import deviation, perturbed_runs
+from irgraph.execute.rounding.scatter import MAX_SCATTER_FACTOR, scatter
+from irgraph.execute.tensor_pair import (
+    ROUNDING_UNITS,
+    Measure,
+    TensorPair,
+    max_magnitude,
+    to_dense,
+    to_floating,
+)
 from irgraph.execute.torch_values import Torch
 from irgraph.execute.widen import SHORT, short_types
 from irgraph.ir.dtypes import DIGITS
@@ -24,12 +34,14 @@ from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.narrow.layers import short_layer_tensors
 from irgraph.ir.narrow.prepared import prepared_of, sources_of
-from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor, overlap
 from irgraph.ops.live_out import is_label, live_out
 
 TOLERANCE = {"f64": 1e-9, "f32": 1e-4}
 """Difference that counts as equal, relative to the change that a step makes to a tensor."""
+
+ROUNDED = ("f64", "f32")
+"""Types in which each element is compared by its own rounding."""
 
 
 class Trial(Struct, frozen=True, dict=True):
@@ -47,11 +59,17 @@ class Trial(Struct, frozen=True, dict=True):
     manner: str
     original: Graph
     start: Mapping[str, Torch] = {}
+    inspect: Inspect | None = None
 
     @cached_property
     def kinds(self) -> Mapping[str, str]:
         """Kinds of the live-out tensors of the first graph that are compared, by name."""
         return live_out(self.before)
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether each element is compared by its own rounding."""
+        return not is_quantized(self.after)
 
     @cached_property
     def exact(self) -> bool:
@@ -61,7 +79,14 @@ class Trial(Struct, frozen=True, dict=True):
     @cached_property
     def second(self) -> Result:
         """Result of the second graph."""
-        return run(self.after, self.start_values, self.seed, self.ranks, manner=self.manner)
+        return run(
+            self.after,
+            self.start_values,
+            self.seed,
+            self.ranks,
+            manner=self.manner,
+            inspect=self.inspect,
+        )
 
     @cached_property
     def start_values(self) -> dict[str, Torch]:
@@ -88,6 +113,35 @@ class Trial(Struct, frozen=True, dict=True):
             ]
         return scatters
 
+    @cached_property
+    def perturbed(self) -> tuple[list[Result], list[Result]]:
+        """Results of both graphs with perturbed values."""
+        pairs = ((self.before, self.first.initial), (self.after, self.start_values))
+        before, after = (
+            list(perturbed_runs(graph, values, self.seed, self.ranks, self.manner))
+            for graph, values in pairs
+        )
+        return before, after
+
+    def deviation(self, name: str, other: str) -> Torch:
+        """Return the deviation of each element of a tensor that roundings cause in both graphs."""
+        results = ((name, self.first), (other, self.second))
+        total: Torch = 0.0
+        for (key, reference), runs in zip(results, self.perturbed, strict=True):
+            values = [to_dense(run[key]) for run in runs if key in run.values]
+            total = total + deviation(to_dense(reference[key]), values)
+        return total
+
+    def read_deviation(self, pair: ReadPair) -> Torch:
+        """Return the deviation of each element that the host reads of a tensor."""
+        results = ((pair.name, pair.first), (pair.other, pair.second))
+        total: Torch = 0.0
+        for (key, reference), runs in zip(results, self.perturbed, strict=True):
+            values = [run.reads_of(key) for run in runs]
+            same = [value for value in values if value.shape == reference[key].shape]
+            total = total + deviation(reference[key], same)
+        return total
+
 
 def compare(trial: Trial) -> Comparison:
     """Run the second graph and compare; see ``irgraph.execute.compare``."""
@@ -100,6 +154,7 @@ def compare(trial: Trial) -> Comparison:
         0.0 if exact else precision[1],
         max(map(max_magnitude, gradients), default=0.0),
         not exact and precision[0] in SHORT,
+        trial.elementwise and not exact and precision[0] in ROUNDED,
     )
     tensors = [
         entry
@@ -124,8 +179,14 @@ def compare(trial: Trial) -> Comparison:
             if name not in {*produced, *first.values}
         ],
         exact,
-        precision,
+        (precision[0], _unit(precision[0])) if measure.elementwise else precision,
+        elementwise=measure.elementwise,
     )
+
+
+def _unit(dtype: str) -> float:
+    """Return the tolerance of an element that no rounding but its own changes."""
+    return float(ROUNDING_UNITS * 2.0 ** (1 - DIGITS[dtype]))
 
 
 def _host_reads(result: Result) -> set[tuple[str, str]]:
@@ -156,6 +217,8 @@ def _compare_tensors(
             trial.original.by_name[name], other, kind, label, trial.first, trial.second
         )
         comparison = pair.compare(measure, MAX_SCATTER_FACTOR * scatters)
+        if measure.elementwise and not comparison.same and name in trial.first.values:
+            comparison = pair.compare(measure, trial.deviation(name, other))
         yield replace(
             comparison, problem=comparison.problem or sharing_changes.get((name, other), "")
         )
@@ -170,13 +233,29 @@ def _compare_reads(trial: Trial, reads: Sequence[ReadPair], measure: Measure) ->
     for read, scatters in zip(reads, scattered, strict=True):
         tensor = trial.original.by_name[read.name]
         pair = TensorPair(tensor, read.other, "host", "", read.first, read.second)
-        yield pair.compare(measure, MAX_SCATTER_FACTOR * scatters)
+        comparison = pair.compare(measure, MAX_SCATTER_FACTOR * scatters)
+        if measure.elementwise and not comparison.same:
+            comparison = pair.compare(measure, trial.read_deviation(read))
+        yield comparison
 
 
 def has_nan(graph: Graph, result: Result) -> bool:
     """Return whether a live-out tensor of a step contains nan."""
-    live_values = (to_dense(result[name]) for name in live_out(graph) if name in result.values)
-    return any(bool(to_floating(value).sum().isnan()) for value in live_values)
+    return nan_share(graph, result) > 0
+
+
+def nan_share(graph: Graph, result: Result) -> float:
+    """Return the share of nan among the elements of live-out tensors that a step writes."""
+    nan_count = total = 0
+    for name, kind in live_out(graph).items():
+        if name not in result.values:
+            continue
+        value = to_floating(to_dense(result[name]))
+        count = int(value.isnan().sum())
+        start = result.initial.get(name) if kind in DECLARED else None
+        written = start is None or not torch.equal(result.values[name], start)
+        nan_count, total = nan_count + count, total + (value.numel() if written else 0)
+    return nan_count / max(total, 1)
 
 
 def _matched_tensors(
@@ -229,21 +308,7 @@ def _is_rearranged(before: Graph, after: Graph) -> bool:
 
 
 def _signatures(graph: Graph) -> Counter[str]:
-    return Counter(repr(list(_signature(op))) for op in graph.leaves() if not is_label(op))
-
-
-def _signature(op: Op) -> Iterator[object]:
-    yield op.name
-    yield [_shape(value) for value in op.operands]
-    yield sorted((name, _shape(value)) for name, value in op.attributes.items())
-
-
-def _shape(value: Value) -> str:
-    if isinstance(value, Tensor):
-        return _type(value)
-    if isinstance(value, tuple):
-        return str([_shape(item) for item in value])
-    return repr(value)
+    return Counter(kind_of_call(op) for op in graph.leaves() if not is_label(op))
 
 
 def _precision(before: Graph, after: Graph) -> tuple[str, float]:

@@ -2,71 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import torch
 
-from irgraph.execute.machine import Watch
+from irgraph.execute.branches import Arguments, regions_of
+from irgraph.execute.callables import span_of
+from irgraph.execute.machine import Inspect, Watch
 from irgraph.execute.records import DECLARED, Coverage, Result
 from irgraph.execute.tensor_pair import to_dense
 from irgraph.execute.torch_values import Torch
 from irgraph.ir.effects import effects, written_by
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import Op
+from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.live_out import is_label, live_out, reads_on_host
-
-Sides = Callable[[Op, Mapping[str, Torch]], Torch]
-"""Returns the branch of each element of an op, as booleans."""
-
-
-def _above_zero(op: Op, values: Mapping[str, Torch]) -> Torch:
-    tensor = (*op.outputs, *op.inputs)[0]
-    return _positive(values[tensor.name])
-
-
-def _positive(value: Torch) -> Torch:
-    """Return a mask of the elements above zero, or of the nonzero elements if they are complex."""
-    return value != 0 if value.is_complex() else value > 0
-
-
-def _result(op: Op, values: Mapping[str, Torch]) -> Torch:
-    return values[(*op.outputs, *op.inputs)[0].name] != 0
-
-
-def _operand(index: int) -> Sides:
-    def side(op: Op, values: Mapping[str, Torch]) -> Torch:
-        tensor = op.operands[index]
-        assert isinstance(tensor, Tensor)
-        return _positive(values[tensor.name])
-
-    return side
-
-
-SIDES: Mapping[str, Sides] = {
-    **dict.fromkeys(("relu", "relu_"), _above_zero),
-    **dict.fromkeys(("gt", "ge", "lt", "le", "eq", "ne", "logical_not"), _result),
-    **dict.fromkeys(("threshold_backward", "masked_fill", "masked_fill_"), _operand(1)),
-    **dict.fromkeys(("where", "abs", "sign", "sgn", "leaky_relu", "elu"), _operand(0)),
-    "mm_relu_backward": _operand(2),
-    "addmm_relu": _above_zero,
-    "linear_relu": _above_zero,
-}
-"""Ops whose elements take one of two branches, by the last part of the name."""
-
-SIDES_PER_OP = 2
 
 
 class Observer:
     """Observes runs of one graph, at any sizes, and counts what they exercise."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, original: Graph | None = None) -> None:
+        """Count all ops, or only the ops that an original graph lacks."""
         leaves = list(graph.leaves())
         self._counted = live_leaves(graph)
+        if original is not None:
+            kinds = Counter(map(kind_of_call, original.leaves()))
+            self._counted = {i for i in self._counted if not kinds[kind_of_call(leaves[i])]}
         self._exercised: set[int] = set()
-        self._sides: dict[int, set[bool]] = {
-            i: set() for i in self._counted if leaves[i].base in SIDES
-        }
+        self._graph = graph
+        self._sides: dict[tuple[int, str], bool] = {}
+        self._new_sides: set[tuple[int, str]] = set()
         self._total = sum(not is_label(op) for op in leaves)
         self._elements = (0, 0)
 
@@ -76,8 +43,6 @@ class Observer:
 
         def watch(op: Op, values: Mapping[str, Torch]) -> None:
             index = places[op]
-            if index in self._sides and len(self._sides[index]) < SIDES_PER_OP:
-                self._sides[index].update(SIDES[op.base](op, values).unique().tolist())
             if index in self._counted and index not in self._exercised:
                 results = (*op.outputs, *written_by(op))
                 if (
@@ -88,6 +53,35 @@ class Observer:
                     self._exercised.add(index)
 
         return watch
+
+    def inspector(self, graph: Graph) -> Inspect:
+        """Return the callback that observes the arguments of calls of one run."""
+        places = graph.places
+        self._new_sides.clear()
+
+        def inspect(op: Op, arguments: Arguments) -> None:
+            index = places[op]
+            if index in self._counted:
+                for name, elements in regions_of(op.base, arguments):
+                    if not self._sides.setdefault((index, name), False) and elements.any():
+                        self._new_sides.add((index, name))
+
+        return inspect
+
+    def accept_sides(self) -> int:
+        """Count the sides that the last run reached; return how many were not reached before."""
+        self._sides.update(dict.fromkeys(self._new_sides, True))
+        return len(self._new_sides)
+
+    @property
+    def unexercised(self) -> list[str]:
+        """The sides of branches that no run reached, with the op and its place."""
+        leaves = list(self._graph.leaves())
+        sides: dict[int, list[str]] = {}
+        for (index, name), reached in self._sides.items():
+            if not reached:
+                sides.setdefault(index, []).append(name)
+        return [_side_text(leaves[index], names, self._graph) for index, names in sides.items()]
 
     def count_elements(self, graph: Graph, result: Result) -> None:
         """Count the elements of live-out tensors that a run changed."""
@@ -105,12 +99,31 @@ class Observer:
 
     def coverage(self) -> Coverage:
         """Return the coverage of all runs together."""
-        side_count = sum(map(len, self._sides.values()))
         return Coverage(
             (len(self._exercised), self._total),
-            (side_count, SIDES_PER_OP * len(self._sides)),
+            (sum(self._sides.values()), len(self._sides)),
             self._elements,
         )
+
+
+def kind_of_call(op: Op) -> str:
+    """Return the name, the operands' types and the attributes of a call."""
+    return (
+        f"{op.name} {_type(op.operands)} {sorted((n, _type(v)) for n, v in op.attributes.items())}"
+    )
+
+
+def _type(value: Value) -> str:
+    if isinstance(value, Tensor):
+        return f"{value.dtype}{list(map(int, value.shape))}"
+    return str([_type(item) for item in value]) if isinstance(value, tuple) else repr(value)
+
+
+def _side_text(op: Op, names: Sequence[str], graph: Graph) -> str:
+    span = span_of(op, graph)
+    place = f" ({span.source}:{span.line})" if span.line else ""
+    target = next((f" of %{t.name}" for t in (*op.outputs, *op.inputs)), "")
+    return f"{op.name}{target}{place}: {', '.join(names)}"
 
 
 def _nonzero(value: Torch) -> bool:

@@ -12,7 +12,7 @@ import torch
 from irgraph.diagnostics import IrgraphError, SourceSpan, fail
 from irgraph.execute.bounds import check_operands
 from irgraph.execute.caches import fill_caches
-from irgraph.execute.callables import computations, span_of
+from irgraph.execute.callables import Check, computations, span_of
 from irgraph.execute.narrow.preparation import prepare
 from irgraph.execute.random_values import TAME, Drawer
 from irgraph.execute.records import Result
@@ -39,6 +39,9 @@ from irgraph.ops.references.rows import expand
 Watch = Callable[[Op, Mapping[str, Torch]], None]
 """Callback after each op, with the value of every name so far; it may change values."""
 
+Inspect = Callable[[Op, Mapping[str, Torch]], None]
+"""Callback before each call, with its arguments by the names of its schema."""
+
 
 def run(
     graph: Graph,
@@ -47,6 +50,7 @@ def run(
     ranks: int = 1,
     watch: Watch | None = None,
     manner: str = TAME,
+    inspect: Inspect | None = None,
 ) -> Result:
     """Run a graph; see ``irgraph.execute.execute`` for the arguments and errors.
 
@@ -61,6 +65,7 @@ def run(
             raise fail(f"an input is given for %{name}, which the model lacks{hint}", exit_code=2)
     with without_autograd(precision(graph)):
         machine = Machine(graph, inputs, Drawer(graph, seed, manner), ranks, watch)
+        machine.inspect = inspect
         machine.run()
     return Result(machine.values, machine.initial, machine.read)
 
@@ -112,6 +117,7 @@ class Machine:
         """
         self.graph = graph
         self.watch = watch
+        self.inspect: Inspect | None = None
         self.inputs = inputs
         self.values: dict[str, Torch] = {}
         self.initial: dict[str, Torch] = {}
@@ -230,11 +236,23 @@ class Machine:
             self._seed(op)
         self._check_statistics(op)
         try:
-            call_result = self.computations[op](op, self._value, check_operands)
+            call_result = self.computations[op](op, self._value, self._check(op))
         except Exception as error:
             first = str(error).strip().partition("\n")[0]
             raise self._error(op, f"{op.name} cannot be executed: {first}") from error
         self.finish(op, call_result)
+
+    def _check(self, op: Op) -> Check:
+        """Return the check of an op's arguments, which also shows them to ``inspect``."""
+        inspect = self.inspect
+        if inspect is None:
+            return check_operands
+
+        def check(name: str, arguments: Mapping[str, Torch]) -> None:
+            check_operands(name, arguments)
+            inspect(op, arguments)
+
+        return check
 
     def finish(self, op: Op, call_result: Torch) -> None:
         """Bind the results of a leaf to their names."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
 
 import torch
 
@@ -17,14 +20,30 @@ from irgraph.execute.integer_constraints import (
     integer_rules,
 )
 from irgraph.execute.torch_values import DTYPES, Torch, view_of
-from irgraph.ir.graph import Graph
-from irgraph.ir.op import Op, tensors_in
+from irgraph.ir.graph import Graph, cached_per_graph
+from irgraph.ir.op import Op, Value, tensors_in
 from irgraph.ir.schema import bind, resolve
 from irgraph.ir.tensor import Tensor
 
 TAME, SIGNED, WIDE, UNDEFINED = "tame", "signed", "wide", "undefined"
 """Ways to draw values: floats that are not parameters between 0 and 1; of both signs; of many
 magnitudes, with zeros; of both signs, with nan in the inputs of the step."""
+
+CRITICAL, TIED, LARGE, SMALL = "critical", "tied", "large", "small"
+"""More ways: at, near and beyond the constants of the step, zeros of both signs among them; small
+integers, with rows of zeros; large, some tensors of one sign only; tiny."""
+
+INFINITE, SCALED = "infinite", "scaled"
+"""More ways: with infinities in the inputs of the step; every tensor at a random scale."""
+
+MAX_CONSTANTS = 24
+"""Maximum number of constants of a step near which values are drawn."""
+
+MAX_CONSTANT = 1e6
+"""Largest magnitude of constants near which values are drawn."""
+
+EXTREMES = (0.0, -0.0, 1.0, 3.0, 6.0, 1000.0)
+"""Critical values of any step."""
 
 MIN_EXPONENT = -12
 """Exponent (base ten) of the smallest magnitude of single elements in ``WIDE`` draws."""
@@ -68,6 +87,7 @@ class Drawer:
         self._manner = manner
         self._rules: Mapping[str, Sequence[Rule]] = integer_rules(graph)
         self._positive = _positive_buffers(graph)
+        self._critical = EXTREMES + constants_of(graph)
         roles = {d.role for d in graph.tensors if DTYPES[d.tensor.dtype].is_floating_point}
         self._undefined = "input" if "input" in roles else "param"
 
@@ -84,7 +104,7 @@ class Drawer:
         rules = sorted(self._rules.get(buffer, ()), key=_strictness)
         for number, rule in enumerate(rules):
             source = self.generator(rule.tensor.name, rule.tensor.offset, number)
-            view = _without_repetitions(view_of(storage, rule.tensor, shift))
+            view = without_repetitions(view_of(storage, rule.tensor, shift))
             view.copy_(self._values_for_rule(rule, view.shape, source))
 
     def _values_for_rule(self, rule: Rule, shape: Sequence[int], source: torch.Generator) -> Torch:
@@ -99,7 +119,7 @@ class Drawer:
             rows = torch.randperm(rule.below, generator=source)
             return rows.repeat(-(-count // max(rule.below, 1)))[:count].view(tuple(shape))
         values = torch.randint(max(rule.below, 1), shape, generator=source)
-        if rule.extra is not None and self._manner == WIDE:
+        if rule.extra is not None and self._manner in (WIDE, CRITICAL):
             values[_special_mask(shape, source)] = rule.extra
         return values
 
@@ -116,12 +136,43 @@ class Drawer:
         if role == "param":
             fan = max(tensor.numel // max(shape[0], 1), 1) if shape else 1
             values.mul_(min(fan**-0.5, 0.5))
-        if self._manner == WIDE and shape:
+        if not shape:
+            return values
+        if self._manner == WIDE:
             ends = () if role == "param" else (0.0 if positive else -MAX_MAGNITUDE, MAX_MAGNITUDE)
             return self._with_wide_magnitudes(values, source, ends)
-        if self._manner == UNDEFINED and role == self._undefined:
-            values[_special_mask(shape, source)] = math.nan
-        return values
+        special = SPECIAL_VALUES.get(self._manner)
+        if special is not None:
+            if role == self._undefined:
+                values[_special_mask(shape, source)] = special
+                values[_special_mask(shape, source)] = special if positive else -special
+            return values
+        if self._manner in RESCALED:
+            values = self._rescaled(values, role, source)
+        elif self._manner == CRITICAL:
+            values = self._near_constants(values, source)
+        elif self._manner == TIED:
+            values = _tied(values, role, source)
+        return values.abs() if positive else values
+
+    def _rescaled(self, values: Torch, role: str, source: torch.Generator) -> Torch:
+        """Scale a tensor as a unit, and give it one sign in one of two cases."""
+        low, high = RESCALED[self._manner]
+        if role == "param" and self._manner != SCALED:
+            low, high = low / 3, high / 3
+        share, sign = torch.rand(2, generator=source, dtype=torch.float64).tolist()
+        scaled = values * 10 ** (low + (high - low) * share)
+        if sign < 0.25:
+            return scaled.abs()
+        return -scaled.abs() if sign < 0.5 else scaled
+
+    def _near_constants(self, values: Torch, source: torch.Generator) -> Torch:
+        """Replace half of the elements by critical values and their neighbours."""
+        critical = torch.tensor(self._critical, dtype=torch.float64)
+        chosen = critical[torch.randint(len(critical), values.shape, generator=source)]
+        factor = NEIGHBOURS[torch.randint(NEIGHBOURS.numel(), values.shape, generator=source)]
+        replaced = torch.rand(values.shape, generator=source) < 0.5
+        return torch.where(replaced, chosen * factor, values)
 
     def _with_wide_magnitudes(
         self, values: Torch, source: torch.Generator, ends: Sequence[float]
@@ -145,7 +196,59 @@ class Drawer:
         return torch.randint(low, MAX_UNCONSTRAINED + 1, tuple(shape), generator=source)
 
 
-def _without_repetitions(view: Torch) -> Torch:
+SPECIAL_VALUES = {UNDEFINED: math.nan, INFINITE: math.inf}
+"""Special elements, by the way in which values are drawn."""
+
+RESCALED = {LARGE: (0.0, 3.5), SMALL: (-9.0, -3.0), SCALED: (-4.0, 4.0)}
+"""Smallest and largest exponent (base ten) of a tensor's scale."""
+
+NEIGHBOURS = torch.tensor(
+    (1, 1, -1, 1 + 2**-20, 1 - 2**-20, 1 + 2**-51, 1 - 2**-52, 1.5, 0.5, -1.5, 10, -10),
+    dtype=torch.float64,
+)
+"""Multiples of constants at which values are drawn."""
+
+ZERO_ROW_INTERVAL = 4
+"""Interval of rows of parameters that are zero in ``TIED`` draws: units with exact zeros."""
+
+
+def _tied(values: Torch, role: str, source: torch.Generator) -> Torch:
+    """Return small integers and halves, of which many are equal."""
+    integers = torch.randint(-2, 3, values.shape, generator=source, dtype=torch.int64).double()
+    if role == "param":
+        integers[::ZERO_ROW_INTERVAL] = 0
+        return integers / 2
+    halves = torch.randint(2, values.shape, generator=source) / 2
+    return integers + halves
+
+
+@cached_per_graph
+def constants_of(graph: Graph) -> tuple[float, ...]:
+    """Return the magnitudes of the constants of a step, except zero, the most frequent first."""
+    counts: Counter[float] = Counter()
+    for op in graph.leaves():
+        counts.update(abs(n) for n in _numbers((*op.operands, *op.attributes.values())))
+        counts.update(abs(n) for n in _defaults(op, graph))
+    usable = (n for n, _ in counts.most_common() if 0 < n <= MAX_CONSTANT)
+    return tuple(islice(usable, MAX_CONSTANTS))
+
+
+def _defaults(op: Op, graph: Graph) -> Iterator[float]:
+    """Yield the defaults of an op's real arguments."""
+    schema = resolve(op, graph.schemas) if not op.is_scope else None
+    for argument in schema.arguments if schema else ():
+        if argument.type in ("Scalar", "float") and argument.default is not None:
+            with suppress(ValueError):
+                yield float(argument.default)
+
+
+def _numbers(values: Sequence[Value]) -> Iterator[float]:
+    for value in values:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            yield float(value)
+
+
+def without_repetitions(view: Torch) -> Torch:
     """Return an expanded view without its repetitions, which cannot be written."""
     for axis, stride in enumerate(view.stride()):
         view = view if stride else view.narrow(axis, 0, min(1, view.shape[axis]))

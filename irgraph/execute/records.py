@@ -29,6 +29,13 @@ class Result(Struct, frozen=True):
         """Return a tensor's value at the end of the step."""
         return self.values[name]
 
+    def reads_of(self, name: str) -> Any:  # noqa: ANN401  (a torch tensor)
+        """Return the values of a tensor that the host read, stacked in order."""
+        import torch
+
+        values = [value for read, value in self.read if read == name]
+        return torch.stack(values) if values else torch.empty(0)
+
 
 class Compared(Struct, frozen=True):
     """One tensor in both graphs.
@@ -84,7 +91,8 @@ class Coverage(Struct, frozen=True):
     Attributes:
         ops: ops on which a live-out tensor depends and whose results had nonzero elements on some
             draw; of all ops that compute.
-        branches: branches taken by elements of ReLUs, comparisons and choices; two for each op.
+        branches: sides of branches that elements took, of all: below, above and at the bounds of
+            clamps, thresholds and comparisons, true and false conditions, ties, nan.
         elements: elements of live-out tensors that the step changed, or created with a nonzero
             value, on the draw with the largest such share.
     """
@@ -114,11 +122,15 @@ class Comparison(Struct, frozen=True):
         only_before: kind and name of tensors that leave the step in the first graph only.
         only_after: the same of the second graph.
         exact: whether bitwise equality was required, as no op of the second graph is new.
-        precision: the coarsest element type, and the tolerance of a tensor relative to its change;
-            types shorter than f32 additionally allow the scatter of their roundings.
+        precision: the coarsest element type, and the tolerance of an element relative to its value,
+            or of a tensor relative to its change if not ``elementwise``, in addition to the effect
+            of roundings.
         notes: sizes and other facts about this run.
         coverage: what the values exercised.
         random: names of ops that draw random numbers in one graph more often than in the other.
+        elementwise: whether each element was compared by its own rounding, instead of by the
+            tensor's change.
+        unexercised: sides of branches that no draw reached: the op, its place, and the sides.
     """
 
     compared: Sequence[Compared]
@@ -129,12 +141,19 @@ class Comparison(Struct, frozen=True):
     notes: Sequence[str] = field(default_factory=tuple)
     coverage: Coverage = field(default_factory=lambda: Coverage())
     random: Sequence[str] = ()
+    unexercised: Sequence[str] = ()
+    elementwise: bool = False
 
     @property
     def different(self) -> list[Compared]:
         """The tensors that differ, the worst first."""
         differing = [tensor for tensor in self.compared if not tensor.same]
         return sorted(differing, key=lambda tensor: (not tensor.problem, -tensor.relative))
+
+    @property
+    def where_exercised(self) -> bool:
+        """Whether the graphs are the same, except for branches that no draw reached."""
+        return self.same and not self.exact and bool(self.unexercised)
 
     @property
     def lost(self) -> list[str]:
@@ -157,7 +176,8 @@ class Comparison(Struct, frozen=True):
         if not self.compared:
             yield "nothing to compare: no tensor leaves the step in both"
         elif self.same:
-            yield f"same: {total} {self._agreement()}"
+            reserve = " where exercised" * self.where_exercised
+            yield f"same{reserve}: {total} {self._agreement()}"
         else:
             rule = "" if self.exact else f" by more than {self._bound()}"
             yield f"different: {len(self.different)} of {total}{rule}"
@@ -175,6 +195,11 @@ class Comparison(Struct, frozen=True):
             yield f"changed too little by these values to reveal a mistake: {_names(unchanged)}"
         yield ", ".join(self.notes)
         yield str(self.coverage) if self.coverage.ops[1] else ""
+        if self.unexercised:
+            count = len(self.unexercised)
+            yield f"no draw reached {count} branch{'es' * (count > 1)}:"
+            yield from (f"  {text}" for text in self.unexercised[:MAX_LISTED])
+            yield f"  and {count - MAX_LISTED} more" if count > MAX_LISTED else ""
 
     def _agreement(self) -> str:
         if self.exact:
@@ -185,6 +210,8 @@ class Comparison(Struct, frozen=True):
 
     def _bound(self) -> str:
         name, tolerance = self.precision
+        if self.elementwise:
+            return f"the rounding of {name}, by perturbed runs"
         scattered = f", and what roundings to {name} scatter" * (name not in ("f64", "f32"))
         return f"{tolerance:g} of their change and rounding ({name}){scattered}"
 

@@ -28,11 +28,14 @@ class Measure(Struct, frozen=True):
             gradients that consist only of rounding errors.
         coarse: whether root mean squares are compared instead of largest elements: a rounding that
             changes the sign of one activation changes single elements of gradients completely.
+        elementwise: whether each element is compared by its own rounding, instead of by the
+            tensor's change.
     """
 
     tolerance: float
     gradient: float = 0.0
     coarse: bool = False
+    elementwise: bool = False
 
     def norm(self, value: Torch) -> float:
         """Return the size of a tensor: its largest element, or its root mean square."""
@@ -52,8 +55,12 @@ class TensorPair:
         start = a.initial.get(tensor.name) if kind in DECLARED else None
         self.start = None if start is None else to_floating(to_dense(start))
 
-    def compare(self, measure: Measure, scatter: float = 0.0) -> Compared:
-        """Return the comparison; integers must be equal, others may also differ by ``scatter``."""
+    def compare(self, measure: Measure, scatter: Torch = 0.0) -> Compared:
+        """Return the comparison.
+
+        ``scatter`` is the deviation that roundings may cause: of the tensor, or of each element
+        (infinite for elements that roundings make nan or infinite).
+        """
         shape = list(map(int, self.tensor.shape))
         description = (self.tensor.name, self.kind, self.label, f"{self.tensor.dtype}{shape}")
         first, second = self.values
@@ -67,26 +74,44 @@ class TensorPair:
         if not equal and not (
             math.isfinite(max_magnitude(first)) and math.isfinite(max_magnitude(second))
         ):
-            if not _same_nonfinite(first, second):
+            unstable = torch.as_tensor(scatter).isinf().broadcast_to(first.shape)
+            if not _same_nonfinite(first.where(~unstable, 0), second.where(~unstable, 0)):
                 return Compared(
                     *description, problem="it holds nan or infinity, and not at the same places"
                 )
-            finite = first.isfinite()
+            finite = first.isfinite() & second.isfinite()
             first, second = first.where(finite, 0), second.where(finite, 0)
             start = start if start is None else start.where(finite, 0)
             equal = torch.equal(first, second)
         change = measure.norm(first if start is None else to_floating(first) - start)
         if equal and not math.isfinite(change):
             return Compared(*description)
+        rounding = self._rounding(measure, first)
+        changed = change > MIN_CHANGE_FACTOR * rounding
         difference = 0.0 if equal else measure.norm(_to_widest(first) - _to_widest(second))
         relative = difference / change if change else math.inf if difference else 0.0
-        rounding = self._rounding(measure, first)
-        allowed = measure.tolerance * change + rounding + scatter if measure.tolerance else 0.0
-        if not _is_continuous(first):
-            allowed = 0.0
-        return Compared(
-            *description, difference, relative, allowed, change > MIN_CHANGE_FACTOR * rounding
-        )
+        if measure.elementwise and not equal:
+            difference, allowed = self._worst_element(first, second, scatter)
+        else:
+            limit = measure.tolerance * change + rounding + float(torch.as_tensor(scatter).max())
+            allowed = limit if measure.tolerance and _is_continuous(first) else 0.0
+        return Compared(*description, difference, relative, allowed, changed)
+
+    def _worst_element(self, first: Torch, second: Torch, scatter: Torch) -> tuple[float, float]:
+        """Return the difference and the tolerance of the element that exceeds its own most."""
+        difference = (_to_widest(first) - _to_widest(second)).abs()
+        allowed = torch.as_tensor(scatter, dtype=torch.float64).broadcast_to(first.shape)
+        if _is_continuous(first):
+            magnitude = _to_widest(first).abs()
+            if self.start is not None:
+                magnitude = torch.maximum(magnitude, _to_widest(self.start).abs())
+            magnitude = magnitude.nan_to_num(posinf=0.0)
+            typical = magnitude[magnitude > 0].median() if bool((magnitude > 0).any()) else 0.0
+            unit = ROUNDING_UNITS * float(torch.finfo(first.dtype).eps)
+            allowed = allowed + unit * magnitude + unit * typical / ROUNDING_UNITS
+        excess = torch.where(difference > allowed, difference / allowed, difference - allowed)
+        index = int(excess.argmax())
+        return float(difference.flatten()[index]), float(allowed.flatten()[index])
 
     def _rounding(self, measure: Measure, value: Torch) -> float:
         """Return the largest change that rounding alone may cause."""

@@ -10,11 +10,22 @@ from msgspec.structs import replace
 
 from irgraph.diagnostics import IrgraphError, fail
 from irgraph.execute.callables import has_collectives, span_of
-from irgraph.execute.comparison import Trial, check_starts, compare, has_nan
+from irgraph.execute.comparison import Trial, check_starts, compare, nan_share
 from irgraph.execute.coverage import Observer
 from irgraph.execute.machine import one_thread, run
 from irgraph.execute.narrow.reference import format_effect, is_quantized, run_reference
-from irgraph.execute.random_values import SIGNED, TAME, UNDEFINED, WIDE
+from irgraph.execute.random_values import (
+    CRITICAL,
+    INFINITE,
+    LARGE,
+    SCALED,
+    SIGNED,
+    SMALL,
+    TAME,
+    TIED,
+    UNDEFINED,
+    WIDE,
+)
 from irgraph.execute.records import Compared, Comparison, Coverage, Result
 from irgraph.execute.sizes import MAX_SMALL_SIZE, memory, small_sizes
 from irgraph.execute.type_check import type_findings
@@ -23,12 +34,15 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.schema import schemas_of
 
-DRAWS = 3
-"""Default number of draws."""
-
-MANNERS = (SIGNED, WIDE, UNDEFINED)
-SIZES = (MAX_SMALL_SIZE, 5, 3)
+MANNERS = (SIGNED, WIDE, UNDEFINED, CRITICAL, TIED, LARGE, SMALL, INFINITE)
+SIZES = (MAX_SMALL_SIZE, 5, 3, 5, 4, 3, 4, 3)
 """Sizes of dimensions without a specified size; draws use them, and ``MANNERS``, in turn."""
+
+MAX_SEARCH_DRAWS = 8
+"""Maximum number of further draws that search for sides of branches that none has reached."""
+
+MAX_NAN_SHARE = 0.5
+"""Largest share of nan among the live-out elements of a draw that shows more than nan."""
 
 WIDTHS = ("f64", "f32")
 """Types that replace shorter floating types; the first for which torch has all kernels applies."""
@@ -59,18 +73,26 @@ class Trials(Struct, frozen=True):
         for graph in (self.before, self.after):
             _check_types(graph)
         widths: Sequence[str] = WIDTHS if self.widen and not self.quantized else ("",)
-        observer = Observer(self.before)
+        observer, second = Observer(self.before), Observer(self.after, self.before)
         comparisons: list[Comparison] = []
         notes: list[str] = []
-        for number in range(draws):
+        for number in range(draws + MAX_SEARCH_DRAWS):
+            searching = number >= draws
+            unexercised = [*observer.unexercised, *second.unexercised]
+            if searching and (draws < len(MANNERS) or not unexercised):
+                break
             try:
-                trial, remarks, widths = self._start_trial(number, widths, observer)
+                trial, remarks, widths = self._start_trial(number, widths, observer, searching)
             except IrgraphError as error:
                 if number == 0:
                     raise
-                notes.append(f"draw {number + 1} left out: {error.diagnostics[0].message}")
+                if not searching:
+                    notes.append(f"draw {number + 1} left out: {error.diagnostics[0].message}")
                 continue
-            comparisons.append(compare(trial))
+            if not observer.accept_sides() and searching and not second.unexercised:
+                continue
+            comparisons.append(compare(replace(trial, inspect=second.inspector(trial.after))))
+            second.accept_sides()
             notes += remarks
             if not comparisons[-1].same:
                 break
@@ -78,12 +100,14 @@ class Trials(Struct, frozen=True):
         if not comparisons[-1].same and len(comparisons) < draws:
             seeded += ": the first that differs is the last"
         comparisons[-1] = replace(
-            comparisons[-1], random=_unequal_random_ops(self.before, self.after)
+            comparisons[-1],
+            random=_unequal_random_ops(self.before, self.after),
+            unexercised=[*observer.unexercised, *second.unexercised],
         )
         return merge_draws(comparisons, observer.coverage(), [*_sizes_first(notes), seeded])
 
     def _start_trial(
-        self, number: int, widths: Sequence[str], observer: Observer
+        self, number: int, widths: Sequence[str], observer: Observer, searching: bool
     ) -> tuple[Trial, list[str], Sequence[str]]:
         """Run the first graph; return the trial, notes on it, and the width of floating types."""
         size = SIZES[number % len(SIZES)]
@@ -98,7 +122,7 @@ class Trials(Struct, frozen=True):
                 continue
             ranks = 2 if has_collectives(before) and has_collectives(after) else 1
             try:
-                first, manner = self._run_first(before, number, ranks, observer)
+                first, manner = self._run_first(before, number, ranks, observer, searching)
             except IrgraphError:
                 if width == widths[-1]:
                     raise
@@ -115,21 +139,33 @@ class Trials(Struct, frozen=True):
         raise AssertionError("no width is tried")
 
     def _run_first(
-        self, before: Graph, number: int, ranks: int, observer: Observer
+        self, before: Graph, number: int, ranks: int, observer: Observer, searching: bool
     ) -> tuple[Result, str]:
         """Run the first graph; draw tame values if others lead to nan."""
         wide = self.widen and not self.quantized
         manner = MANNERS[number % len(MANNERS)] if wide else SIGNED
+        manner = SCALED if searching else manner
         seed = self._seed(number)
-        first = run(before, {}, seed, ranks, observer.watcher(before), manner)
-        if manner != UNDEFINED and has_nan(before, first):
+
+        def run_first(manner: str) -> Result:
+            watches = observer.watcher(before), manner, observer.inspector(before)
+            return run(before, {}, seed, ranks, *watches)
+
+        first = run_first(manner)
+        if manner not in (UNDEFINED, INFINITE) and _shows_nan(before, first, manner):
             manner = TAME
-            first = run(before, {}, seed, ranks, observer.watcher(before), manner)
+            first = run_first(manner)
         observer.count_elements(before, first)
         return first, manner
 
     def _seed(self, number: int) -> int:
         return self.seed + 1_000_003 * number
+
+
+def _shows_nan(graph: Graph, result: Result, manner: str) -> bool:
+    """Return whether nan hides too many results: any nan, in draws of usual values."""
+    share = nan_share(graph, result)
+    return share > (0.0 if manner in (SIGNED, WIDE) else MAX_NAN_SHARE)
 
 
 def _unequal_random_ops(before: Graph, after: Graph) -> Sequence[str]:

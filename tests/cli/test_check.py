@@ -44,8 +44,8 @@ def test_a_rewrite_that_is_right_is_the_same(run: Callable, step: Path, tmp_path
     ran = run("check", step, after)
     assert ran.code == 0
     first, second, *_ = ran.out.splitlines()
-    assert first.startswith("same: 1 tensor (1 param) within 1e-09 of their")
-    assert second == "at B = 8; B = 5; B = 3, 3 draws from seed 0"
+    assert first.startswith("same: 1 tensor (1 param) within the rounding of f64")
+    assert second == "at B = 8; B = 5; B = 3; B = 4, 8 draws from seed 0"
     assert "top.weight" not in ran.out
     assert '%w "top.weight"' in run("check", step, after, "--all").out
 
@@ -55,7 +55,7 @@ def test_one_that_is_wrong_differs(run: Callable, step: Path, tmp_path: Path) ->
     assert ran.code == 1
     first, second, *_ = ran.out.splitlines()
     assert first == (
-        "different: 1 of 1 tensor (1 param) by more than 1e-09 of their change and rounding (f64)"
+        "different: 1 of 1 tensor (1 param) by more than the rounding of f64, by perturbed runs"
     )
     assert second.startswith('  param %w "top.weight" : f32[6, 5]: differs by ')
     assert second.endswith("is allowed")
@@ -74,8 +74,25 @@ def test_sizes_and_seed_are_taken(run: Callable, step: Path) -> None:
     ran = run("check", step, step, "--dim", "B=3", "--seed", "5")
     assert ran.out.splitlines()[:2] == [
         "same: 1 tensor (1 param) bitwise equal",
-        "at B = 3, 3 draws from seed 5",
+        "at B = 3, 8 draws from seed 5",
     ]
+
+
+def test_branches_that_no_draw_reached_are_listed(run: Callable, tmp_path: Path) -> None:
+    before, after = tmp_path / "a.ir", tmp_path / "b.ir"
+    squashed = HEAD.partition("param")[0] + (
+        "input %x : f32[4] in $x\n%y = aten.tanh(%x) : f32[4] in $y\n"
+    )
+    before.write_text(f"{squashed}%z = aten.clamp(%y, max = 2.0) : f32[4] in $z\n")
+    after.write_text(f"{squashed}%z = aten.mul(%y, other = 1.0) : f32[4] in $z\n")
+    ran = run("check", before, after)
+    assert ran.code == 0
+    assert ran.out.startswith("same where exercised: 1 tensor")
+    assert "no draw reached 1 branch:\n  aten.clamp of %z" in ran.out
+    assert run("check", before, after, "--strict").code == 3
+    assert run("check", before, before, "--strict").code == 0
+    found = json.loads(run("check", before, after, "--json").out)
+    assert (found["same"], found["where_exercised"], len(found["unexercised"])) == (True, True, 1)
 
 
 def test_json_holds_every_figure(run: Callable, step: Path) -> None:

@@ -64,13 +64,19 @@ def check(
     ] = 2.0,
     draws: Annotated[
         int, typer.Option("--draws", min=1, help="How many times to draw values.")
-    ] = 3,
+    ] = 8,
     narrow: Annotated[
         bool,
         typer.Option("--narrow", help="Compute in the types as given (f32, f16 …), not in f64."),
     ] = False,
     every: Annotated[
         bool, typer.Option("--all", help="Show every tensor, not just those that differ most.")
+    ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict", help="Exit with 3 if no draw reached some branch, so that it is unchecked."
+        ),
     ] = False,
     program: ProgramOption = None,
     json: cli.JsonOption = False,
@@ -93,6 +99,8 @@ def check(
             draws=draws,
         )
         _show(result, "", every, json)
+        if strict and result.where_exercised:
+            raise typer.Exit(3)
         return
     differs = program_difference(first, second, program) if program else ""
     result = compare(
@@ -110,6 +118,8 @@ def check(
     _show(result, about, every, json, {"program": differs or "same"} if program else {})
     if differs:
         raise typer.Exit(1)
+    if strict and result.where_exercised:
+        raise typer.Exit(3)
 
 
 def _show(
@@ -158,6 +168,9 @@ def as_json(result: Comparison) -> dict[str, Any]:
     """Return a comparison as plain values."""
     return {
         "same": result.same,
+        "where_exercised": result.where_exercised,
+        "unexercised": list(result.unexercised),
+        "elementwise": result.elementwise,
         "exact": result.exact,
         "precision": dict(zip(("type", "tolerance"), result.precision, strict=True)),
         "compared": [{**asdict(tensor), "same": tensor.same} for tensor in result.compared],

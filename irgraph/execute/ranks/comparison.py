@@ -41,6 +41,11 @@ class RankComparison(Trial, frozen=True, dict=True):
     models: tuple[Graph, ...] = ()
     rank_inputs: tuple[Mapping[str, Torch], ...] = ()
 
+    @property
+    def elementwise(self) -> bool:
+        """Always false: roundings over ranks are not perturbed."""
+        return False
+
     @cached_property
     def second(self) -> Result:
         """Combined results of the ranks."""
@@ -263,8 +268,8 @@ class _Draw:
             manner,
             self.original,
             unrounded.initial,
-            tuple(self.models),
-            rank_inputs,
+            models=tuple(self.models),
+            rank_inputs=rank_inputs,
         )
 
     def _run(self, observer: Observer, manner: str) -> Result:

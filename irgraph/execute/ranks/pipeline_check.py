@@ -46,6 +46,11 @@ class PipelineComparison(Trial, frozen=True, dict=True):
     rank_inputs: tuple[Mapping[str, Torch], ...] = ()
     returned: int = -1
 
+    @property
+    def elementwise(self) -> bool:
+        """Always false: roundings over ranks are not perturbed."""
+        return False
+
     @cached_property
     def exact(self) -> bool:
         """Always false: sums over micro-batches round differently."""

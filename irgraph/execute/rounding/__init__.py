@@ -1,0 +1,1 @@
+"""Effect of roundings on results, by runs with perturbed values."""
