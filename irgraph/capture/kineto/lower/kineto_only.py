@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from irgraph.capture.common.assemble import Assembler
-from irgraph.capture.common.calls import CapturedCall, Item, handles_in
+from irgraph.capture.common.calls import CapturedCall, Item, fill, handles_in
 from irgraph.capture.common.identity import Handle
 from irgraph.capture.common.interrupted import EVALUATE
 from irgraph.capture.common.lowering import autograd_name, label
@@ -31,11 +32,17 @@ from irgraph.capture.kineto.lower.measured import (
     with_card,
 )
 from irgraph.capture.kineto.reading.ingest import read_kineto
-from irgraph.capture.kineto.reading.trace import EventKind, Integers, KinetoTrace, operands
+from irgraph.capture.kineto.reading.trace import (
+    EventKind,
+    Integers,
+    KinetoTrace,
+    operands,
+    recorded_values,
+)
 from irgraph.diagnostics import SourceSpan, fail
 from irgraph.ir.dtypes import FROM_CPP
 from irgraph.ir.graph import OPERANDS, Device, Graph
-from irgraph.ir.schema import schemas_of
+from irgraph.ir.schema import Schema, schemas_of
 from irgraph.ops.kinds.elements import is_tagged
 from irgraph.ops.shapes import broadcast
 
@@ -45,9 +52,10 @@ _MODULES = ("nn.Module: ", "module::", "irgraph.module#")
 
 UNKNOWN = (
     "a Kineto trace does not tell tensors apart: all operands share one buffer that every op may "
-    "write; results and attributes are unknown. Measured times, streams and launches can be read; "
-    "ops cannot be moved, fused, resized or run, and models price them roughly. An execution trace "
-    "of the same step (lower it with --kineto) gives the rest"
+    "write; results are unknown, and attributes unless the trace records them. Measured times, "
+    "streams and launches can be read; ops cannot be moved, fused, resized or run, and models "
+    "price them roughly. An execution trace of the same step (lower it with --kineto) gives the "
+    "rest"
 )
 
 
@@ -217,12 +225,32 @@ class _Lowering:
         schemas = schemas_of(call.name)
         composite = any(schema.composite for schema in schemas)
         call.body = self.calls(inside) if composite or not schemas else []
-        call.operands = self._operands(row)
+        self._set_arguments(row, call, schemas)
         if not call.body:
             call.results = self._results(call)
-            call.written = [h for h in call.operands if isinstance(h, Handle)]
-            call.written += [h for part in call.operands if isinstance(part, tuple) for h in part]
+            call.written = list(handles_in([*call.operands, *call.attributes.values()]))
         return call
+
+    def _set_arguments(self, row: int, call: CapturedCall, schemas: Sequence[Schema]) -> None:
+        """Set the operands of a call, and the attributes that the trace records.
+
+        Without recorded values, or without an overload that fits them, operands are the leading
+        tensors.
+        """
+        trace = self.tree.trace
+        tensors = list(self._tensors(row))
+        recorded = recorded_values(trace.concretes[int(trace.columns["concrete"][row])])
+        values = [v if t is None else t for t, v in zip_longest(tensors, recorded)]
+        schema = next((s for s in schemas if _fits(s, values)), None) if recorded else None
+        if schema is None:
+            call.operands = list(takewhile(lambda value: value is not None, tensors))
+            return
+        fill(call, schema, values, lambda _: self.device)
+        for argument, value in zip(schema.arguments, values, strict=True):
+            # such a value is of a kind that the profiler does not record
+            if value is None and not argument.type.endswith("?"):
+                call.attributes.pop(argument.name, None)
+                self.counts["arguments whose value is not recorded: left out"] += 1
 
     def _results(self, call: CapturedCall) -> list[Item]:
         """Return the results of a pointwise op or a copy, which follow from its operands.
@@ -250,18 +278,17 @@ class _Lowering:
         call.module = tree.modules[int(tree.module[row])]
         return call
 
-    def _operands(self, row: int) -> list[Item]:
-        """Return the leading tensors of a call as new tensors: their identity is not recorded."""
-        tensors: list[Item] = []
+    def _tensors(self, row: int) -> Iterator[Item]:
+        """Yield a call's arguments that are tensors, as new ones, and ``None`` for all others.
+
+        The identity of tensors is not recorded.
+        """
         for shape, kind in _arguments(self.tree.trace, row):
             if kind == _LIST and shape and all(isinstance(part, list) for part in shape):
                 self.counts["lists of tensors, whose element type is not recorded: f32"] += 1
-                tensors.append(tuple(self._tensor(part, "float") for part in shape))
-            elif kind in FROM_CPP:
-                tensors.append(self._tensor(shape, kind))
+                yield tuple(self._tensor(part, "float") for part in shape)
             else:
-                break
-        return tensors
+                yield self._tensor(shape, kind) if kind in FROM_CPP else None
 
     def _tensor(self, shape: Sequence[int], kind: str) -> Handle:
         sizes = tuple(size if isinstance(size, int) else 1 for size in shape)
@@ -271,7 +298,16 @@ class _Lowering:
 def _arguments(trace: KinetoTrace, row: int) -> Iterator[tuple[list[Any], str]]:
     dims, types = trace.shapes[int(trace.columns["shape"][row])]
     pairs = zip(*(operands(dims, types) or ((), ())), strict=False)
-    yield from ((s, k) for s, k in pairs if isinstance(s, list))
+    yield from ((s, k) if isinstance(s, list) else ([], "") for s, k in pairs)
+
+
+def _fits(schema: Schema, values: Sequence[Item]) -> bool:
+    """Return whether an overload has as many arguments, and tensors at the same positions."""
+    return len(schema.arguments) == len(values) and all(
+        argument.is_tensor == bool(list(handles_in(value)))
+        for argument, value in zip(schema.arguments, values, strict=True)
+        if value is not None
+    )
 
 
 def _step_measurements(

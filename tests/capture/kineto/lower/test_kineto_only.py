@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -211,3 +212,70 @@ def test_results_of_pointwise_ops_and_copies_follow_from_their_operands(tmp_path
     assert copied.outputs == ()  # its operands are two matrices, which do not broadcast
     assert any("of their operand's type" in note for note in captured.notes)
     assert "aten.clone" in [op.name for op in predict(captured.graph).priced.unknown]
+
+
+def with_call(name: str, dims: list[list[int]], types: list[str], values: list[str]) -> Any:
+    """Return a change that makes every linear layer another call with recorded values."""
+
+    def change(found: list[Event]) -> None:
+        for event in found:
+            if event["name"] == "aten::linear":
+                event["name"] = name
+                event["args"] |= {
+                    "Input Dims": dims,
+                    "Input type": types,
+                    "Concrete Inputs": values,
+                }
+
+    return change
+
+
+HEADS = [2, 4, 64, 16]
+
+
+@pytest.mark.parametrize(
+    ("name", "dims", "types", "values", "tensors", "attributes"),
+    [
+        (
+            "aten::conv2d",
+            [[2, 3, 8, 8], [4, 3, 3, 3], [], [], [], [], []],
+            ["float", "float", "", "ScalarList", "ScalarList", "ScalarList", "Scalar"],
+            ["", "", "", "[2, 2]", "[1, 1]", "[1, 1]", "1"],
+            2,
+            {"stride": (2, 2), "padding": (1, 1)},
+        ),
+        (
+            "aten::scaled_dot_product_attention",
+            [HEADS, HEADS, HEADS, [], [], [], [], []],
+            ["c10::Half"] * 3 + ["", "Scalar", "Scalar", "", "Scalar"],
+            ["", "", "", "", "0.", "True", "", "False"],
+            3,
+            {"is_causal": True},
+        ),
+        ("aten::sum", [[8, 16], [], [], []], ["float", "ScalarList", "Scalar", ""],
+         ["", "[1]", "True", ""], 1, {"dim": (1,), "keepdim": True}),
+    ],
+)  # fmt: skip
+def test_recorded_arguments_are_attributes(
+    tmp_path: Path,
+    name: str,
+    dims: list[list[int]],
+    types: list[str],
+    values: list[str],
+    tensors: int,
+    attributes: dict[str, Any],
+) -> None:
+    graph = lower_kineto(write(tmp_path, with_call(name, dims, types, values))).graph
+    call = graph.ops[0]
+    assert call.name == name.replace("::", ".")
+    assert len(call.inputs) == tensors
+    assert dict(call.attributes) == attributes
+    assert parse(print_graph(graph)) == graph
+
+
+def test_values_that_fit_no_overload_leave_the_tensors(tmp_path: Path) -> None:
+    change = with_call(
+        "aten::sum", [[8, 16], [], []], ["float", "ScalarList", "x"], ["", "[1]", "7"]
+    )
+    call = lower_kineto(write(tmp_path, change)).graph.ops[0]
+    assert ([t.shape for t in call.inputs], dict(call.attributes)) == ([(8, 16)], {})
