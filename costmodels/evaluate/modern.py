@@ -20,11 +20,17 @@ from rich.table import Table
 from costmodels.devices.library import load_device
 from costmodels.evaluate.boosting import boosted_times
 from costmodels.evaluate.measurements import measurements
+from costmodels.families import rules
+from costmodels.formulas.machine import Machine
+from costmodels.formulas.software import software_profile
 from costmodels.learnable.family import WEIGHTS, LearnedFamily
 from costmodels.learnable.measurements import Measurements
+from costmodels.learned.predictors import SOFTWARE, predictors
 from costmodels.learned.weights import Weights, load, load_shipped, shipped_models
 from costmodels.training.recipe import devices_of, read
 from costmodels.training.score import OFFSET, ScoredRows, score_rows
+from irgraph.ir.op import Op
+from irgraph.ir.tensor import Tensor
 
 QUERY_SIZES: Mapping[str, Mapping[str, float | str]] = {
     "sweep": {"dtype": "bf16"},
@@ -35,11 +41,29 @@ QUERY_SIZES: Mapping[str, Mapping[str, float | str]] = {
     "volta_nn": {"dtype": "f16", "layout": "nn"},
     "volta_nt": {"dtype": "f16", "layout": "nt"},
     "volta_tn": {"dtype": "f16", "layout": "tn"},
-    "causal": {"dtype": "bf16", "sees": "causal", "dim": 64.0},
-    "full": {"dtype": "bf16", "sees": "full", "dim": 64.0},
-    **{op: {"dtype": "f16", "op": op} for op in ("add", "gelu", "norm", "embedding")},
 }
-"""Sizes in a query of pricing, by the campaign of measurements that is closest to it."""
+"""Sizes in a query of pricing, by the campaign of products that is closest to it."""
+
+ROWS, TABLE, INDICES, WEIGHT = (
+    Tensor(name, dtype, shape, name)
+    for name, dtype, shape in (
+        ("rows", "f16", (1024, 4096)),
+        ("table", "f16", (32_000, 4096)),
+        ("indices", "i64", (1024,)),
+        ("weight", "f16", (4096,)),
+    )
+)
+HEADS_OF_PASS = tuple(Tensor(name, "bf16", (4, 16, 1024, 64), name) for name in "qkv")
+FLASH = "aten._scaled_dot_product_flash_attention"
+CALLS: Mapping[str, Op] = {
+    "causal": Op(FLASH, HEADS_OF_PASS, HEADS_OF_PASS[:1], {"is_causal": True}),
+    "full": Op(FLASH, HEADS_OF_PASS, HEADS_OF_PASS[:1], {}),
+    "add": Op("aten.add", (ROWS, ROWS), (ROWS,), {}),
+    "gelu": Op("aten.gelu", (ROWS,), (ROWS,), {}),
+    "norm": Op("aten.native_layer_norm", (ROWS, (4096,), WEIGHT, WEIGHT, 1e-5), (ROWS,), {}),
+    "embedding": Op("aten.embedding", (TABLE, INDICES), (ROWS,), {}),
+}
+"""Calls whose kernels other campaigns measured: their families may prefer another price."""
 
 PARTS, LEFT_OUT = ("point", "group"), "left out"
 PLAIN = ("family", "op", "card", "part", "rows", "priced")
@@ -162,7 +186,12 @@ def _cells(weights: Weights, scored_rows: ScoredRows, baseline: bool) -> Iterato
 
 
 def is_priced(family: LearnedFamily, op: str, card: str) -> bool:
-    """Return whether pricing uses an op of a family on a measured card."""
+    """Return whether pricing uses an op of a family on a measured card, with today's software."""
+    if op in CALLS:
+        sheet = load_device(card)
+        machine = Machine(sheet, software_profile(SOFTWARE), learned=predictors(sheet, SOFTWARE))
+        kernels = rules()[CALLS[op].name](CALLS[op], machine) or ()
+        return any(kernel.by == "learned" and not kernel.outside for kernel in kernels)
     if op not in QUERY_SIZES:
         return False
     sizes: dict[str, float | str] = dict.fromkeys(family.sizes, 256.0)

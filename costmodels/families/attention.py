@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -152,15 +153,41 @@ def _learned(op: Op, query: Tensor, key: Tensor, name: str, machine: Machine) ->
     if not op.base.startswith(MEASURED_OPS) or query.shape[-2] != key.shape[-2] or not is_same_size:
         return None
     batch, heads, seq, dim = (to_int(size) for size in query.shape)
-    sizes = {
+    sees = "causal" if op.attributes.get("is_causal") is True else "full"
+    sizes: dict[str, float | str] = {
         "batch": batch,
         "heads": heads,
         "kv_heads": to_int(key.shape[1]),
-        "dim": dim,
         "seq": seq,
+        "dtype": query.dtype,
+        "sees": sees,
     }
-    sees = "causal" if op.attributes.get("is_causal") is True else "full"
-    return machine.learned_kernel("attention", name, dtype=query.dtype, sees=sees, **sizes)
+
+    def at_head_size(dim: int) -> Kernel | None:
+        return machine.learned_kernel("attention", name, **sizes, dim=dim)
+
+    if dim in DIMS:
+        return at_head_size(dim)
+    nearest = [*[size for size in DIMS if size < dim][-1:], *[s for s in DIMS if s > dim][:1]]
+    kernels = [kernel for size in nearest if (kernel := at_head_size(size)) is not None]
+    return _at_other_head_size(dim, nearest, kernels) if len(kernels) == len(nearest) else None
+
+
+def _at_other_head_size(dim: int, sizes: list[int], kernels: list[Kernel]) -> Kernel:
+    """Return a pass whose head size was not measured, from passes with the nearest sizes.
+
+    Between two sizes it grows with a power of the size; beyond the last one it grows with the size,
+    as FLOP and bytes do.
+    """
+    first, last = kernels[0], kernels[-1]
+    if len(kernels) == 1:
+        time = first.time * (dim / sizes[0])
+        share = 0.0
+    else:
+        share = math.log(dim / sizes[0]) / math.log(sizes[1] / sizes[0])
+        time = first.time ** (1.0 - share) * last.time**share
+    ratio = (1.0 - share) * first.spread / first.time + share * last.spread / last.time
+    return replace(first, time=time, spread=time * (ratio + BORROWED), outside=True)
 
 
 def _value(op: Op) -> Tensor | None:
@@ -320,6 +347,13 @@ LEARNED = LearnedFamily(
         True,
         ("heads", "kv_heads", "dim"),
         dtypes=("bf16", "f16"),
+        op_cards={
+            "causal": CARDS[1:],
+            "full": ("H100-80GB-HBM3", "H200", "B200"),
+            "full_vllm": CARDS[1:],
+            "paged": ("A100-SXM4-80GB", "H100-80GB-HBM3", "H200", "B200"),
+            "paged_vllm": tuple(card for card in CARDS if card != "GB200"),
+        },
         priced_ops=("causal", "full"),
         targets=tuple(target for target in UNITS if CORES[target] >= CORES["sm_80"]),
     ),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from msgspec.structs import replace
 
 from costmodels.benchmarks.bench import Array, Bench, Call, gradient
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.formulas.cudnn import layout_conversions, tile_factor
 from costmodels.formulas.depthwise import depthwise_time
-from costmodels.formulas.elements import ROOFLINE, streaming
+from costmodels.formulas.elements import ROOFLINE, channels_last, streaming
 from costmodels.formulas.grouped import (
     BLOCK,
     MAYBE_SLOW,
@@ -86,7 +87,25 @@ def _implicit(
     time = maximum(tiles, memory) + SMALL
     if groups > 1 and may_be_slow(data, weight, name, machine):
         return work("conv", name, time, UNKNOWN, MAYBE_SLOW, outside=True)
-    return work("conv", name, time, BORROWED, FORMULA, outside=groups > 1 or weight.rank != 4)
+    outside = groups > 1 or not _is_measured(data, weight)
+    return work("conv", name, time, BORROWED, FORMULA, outside=outside)
+
+
+MIN_UNIT_CHANNELS = 3
+"""Minimum number of input channels of measured convolutions in 16 bits, the colours of an image."""
+
+
+def _is_measured(data: Tensor, weight: Tensor) -> bool:
+    """Return whether dense convolutions of a kind were measured, on any card.
+
+    Those were two-dimensional, in f32 with channels first (DeepBench, traces of V100), in 16 bits
+    in both layouts (a ResNet-50 on A100).
+    """
+    if weight.rank != 4:
+        return False
+    if data.dtype == "f32":
+        return not channels_last(data)
+    return int(weight.shape[1]) >= MIN_UNIT_CHANNELS
 
 
 def _forward(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
@@ -147,9 +166,12 @@ def _learned(op: Op, data: Tensor, weight: Tensor, machine: Machine) -> Kernel |
     name = f"conv {shape_text(data)} * {shape_text(weight)}"
     sizes = {"batch": data.shape[0], "in_channels": data.shape[1], "input_size": data.shape[2]}
     sizes |= {"out_channels": weight.shape[0], "kernel_size": 3, "stride": 1, "padding": 1}
-    return machine.learned_kernel(
+    kernel = machine.learned_kernel(
         "conv2d", name, dtype=data.dtype, **{k: to_int(v) for k, v in sizes.items()}
     )
+    if kernel is None or _is_measured(data, weight):
+        return kernel
+    return replace(kernel, spread=kernel.spread + BORROWED * kernel.time, outside=True)
 
 
 def _dilated(op: Op) -> bool:

@@ -13,6 +13,7 @@ from costmodels.formulas.lookup import (
     LookupTable,
     forward_time,
     gather_time,
+    is_gather_measured,
     paper_hit_rate_time,
     paper_time,
     update_traffic_time,
@@ -252,7 +253,8 @@ def _embedding(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     if learned:
         return (learned,)
     time = gather_time(lookup, machine)
-    return (work("embedding", name, time, FEW, _formula([lookup])),)
+    outside = not (machine.paper or is_gather_measured(machine))
+    return (work("embedding", name, time, FEW, _formula([lookup]), outside=outside),)
 
 
 RULES: dict[str, Rule] = {

@@ -170,6 +170,13 @@ LEARNED = LearnedFamily(
         ("n", "k"),
         {"xla": 3, "xla_tf32": 4, "volta_nn": 4, "volta_nt": 8, "volta_tn": 4},
         ("bf16", "f16", "f8e4m3", "tf32"),
+        op_cards={
+            "sweep": CARDS[: CARDS.index("A40")],
+            "sweep_f8": ("H100-80GB-HBM3", "H200", "B200", "GB200", CARDS[7]),
+            "layer": LAYERS,
+            **dict.fromkeys(("xla", "xla_tf32"), ("H100-80GB-HBM3",)),
+            **dict.fromkeys(("volta_nn", "volta_nt", "volta_tn"), ("V100-SXM2-16GB", "T4")),
+        },
         targets=UNITS,
     ),
     flops=_flops,

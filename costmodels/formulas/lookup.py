@@ -229,15 +229,24 @@ LOOKUP_RATE = 0.52
 (medians of 0.46 to 0.57 on A40, A100 and H100 in f16, for any table; microsoft/vidur)."""
 
 
+GATHERS_MEASURED_ON = {True: ("hopper",), False: ("ampere", "hopper")}
+"""Architectures on which lookups were measured, by ``Software.gathers_rows``."""
+
+
+def is_gather_measured(machine: Machine) -> bool:
+    """Return whether ``index_select`` was measured on an architecture with this software."""
+    return machine.sheet.architecture in GATHERS_MEASURED_ON[machine.software.gathers_rows]
+
+
 def gather_time(table: LookupTable, machine: Machine) -> float:
     """Return microseconds to copy a row for each index, as ``index_select`` does.
 
-    There are no bag offsets; DRAM moves indices, rows and output, the cache repeated rows. The
-    paper counts bytes alone.
+    There are no bag offsets; DRAM moves indices, rows and output, the cache repeated rows. Older
+    releases compute the offset of each element. The paper counts bytes alone.
     """
     missed = misses([table], machine)[0]
     dram = table.lookups * (table.index_size + table.row_bytes) + missed * table.row_bytes
-    if has_row_laws(machine):
+    if machine.software.gathers_rows and not machine.paper:
         return picked_time(table.lookups, table.width, table.size, dram, machine)
     elements = 0 if machine.paper else table.lookups * table.width
     offset_time = machine.cycles(elements / (LOOKUP_RATE * machine.sheet.sms))

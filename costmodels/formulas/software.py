@@ -39,6 +39,8 @@ class Software(Struct, frozen=True):
             correctly, the others were short by the time of all conversions (docs/costs.md).
         slow_grouped_last: channels-last grouped convolutions have kernels on matrix units for few
             shapes only (cuDNN 8.3; pytorch/pytorch#70954).
+        gathers_rows: blocks copy the aligned rows of lookups (since PyTorch 2.8, by
+            pytorch/pytorch#151715 and #151917). Before, the offset of each element was computed.
         cudnn_attention: fused attention in 16 bits prefers cuDNN to FlashAttention-2 on Hopper and
             B200 (torch with cuDNN 9.16 or newer, seen in 2.11; ``check_prefer_cudnn_attention``).
     """
@@ -52,6 +54,7 @@ class Software(Struct, frozen=True):
     caches_large_channels: bool
     plain_converted_share: float
     slow_grouped_last: bool
+    gathers_rows: bool = False
     cudnn_attention: bool = False
 
 
@@ -59,7 +62,7 @@ PROFILES = (
     Software(
         "torch-2", bias_in_gemm=True, split_k_freely=True, loss_fills=False, counts_on_host=False,
         norm_by_columns=False, caches_large_channels=True, plain_converted_share=0.0,
-        slow_grouped_last=False, cudnn_attention=True,
+        slow_grouped_last=False, gathers_rows=True, cudnn_attention=True,
     ),
     Software(
         "torch-2.7", bias_in_gemm=True, split_k_freely=True, loss_fills=False,

@@ -34,6 +34,9 @@ class Campaign(Struct, frozen=True):
         dtypes: tensor types of the measured kernels.
         priced_ops: ops that pricing queries; empty for all. They determine the intervals on
             unseen cards.
+        op_cards: cards on which an op was measured, of ops that were not measured on all.
+        op_profiles: software profiles whose kernels were measured, of ops whose kernels later
+            releases replaced.
         targets: compilation targets (``DeviceSheet.target``) of unseen cards that a model covers;
             empty if it covers measured cards alone.
     """
@@ -50,6 +53,8 @@ class Campaign(Struct, frozen=True):
     repeat: Mapping[str, int] = field(default_factory=dict)
     dtypes: tuple[str, ...] = ("f32",)
     priced_ops: tuple[str, ...] = ()
+    op_cards: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    op_profiles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     targets: tuple[str, ...] = ()
 
     def card(self, sheet: DeviceSheet) -> str:
@@ -59,6 +64,14 @@ class Campaign(Struct, frozen=True):
     def covers(self, sheet: DeviceSheet) -> bool:
         """Return whether models of the campaign cover a card."""
         return self.card(sheet) in self.cards or sheet.target in self.targets
+
+    def measures(self, op: str, card: str) -> bool:
+        """Return whether an op was measured on a training card."""
+        return card in self.op_cards.get(op, self.cards)
+
+    def runs(self, op: str, software: str) -> bool:
+        """Return whether a software profile launches the measured kernels of an op."""
+        return software in self.op_profiles.get(op, (software,))
 
     def hardware(self, sheets: Sequence[DeviceSheet], *, unseen: bool = False) -> Hardware:
         """Return the properties of devices, one row for each sheet."""

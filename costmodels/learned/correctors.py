@@ -22,7 +22,7 @@ from costmodels.learned.correction import (
     form_of_priced,
     load_own,
 )
-from costmodels.learned.predictors import MEASURED_PROFILES
+from costmodels.learned.predictors import SOFTWARE
 from costmodels.learned.query_batch import QueryBatch
 from irgraph.diagnostics import SourceSpan, fail
 from irgraph.ir.cost import Kernel
@@ -44,14 +44,14 @@ def corrector(
     Args:
         paths: the user's own models.
         sheet: the device.
-        software: name of the software profile; models that ship cover some only.
+        software: name of the software profile; models that ship cover the newest only.
         batch: batch of queries to answer together.
 
     Raises:
         IrgraphError: a file has no such model, or one of another device.
     """
     user_models = _by_key(_load_for(path, sheet) for path in paths)
-    card = measured_card(sheet) if software in MEASURED_PROFILES else ""
+    card = measured_card(sheet) if software == SOFTWARE else ""
     if not user_models and not card:
         return None
     queries = batch or QueryBatch()

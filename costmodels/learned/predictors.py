@@ -38,7 +38,11 @@ def predictors(sheet: DeviceSheet, software: str) -> Mapping[str, Predictor]:
     if software not in MEASURED_PROFILES:
         return {}
     families, batch = (learned_families()[name] for name in shipped_models()), QueryBatch()
-    models = {f.name: _predictor(f, sheet, batch) for f in families if _covers(f.campaign, sheet)}
+    models = {
+        family.name: _predictor(family, sheet, software, batch)
+        for family in families
+        if _covers(family.campaign, sheet)
+    }
     return BatchedModels(models, batch)
 
 
@@ -54,7 +58,9 @@ def _is_measured(family: LearnedFamily, device: str) -> bool:
     return device in devices or bool(campaign.targets)
 
 
-def _predictor(family: LearnedFamily, sheet: DeviceSheet, batch: QueryBatch) -> Predictor:
+def _predictor(
+    family: LearnedFamily, sheet: DeviceSheet, software: str, batch: QueryBatch
+) -> Predictor:
     """Return the predictor of a family; its weights are read on first use."""
     card = family.campaign.card(sheet)
     is_bounded = family.flops is not None and card not in family.campaign.cards
@@ -66,9 +72,14 @@ def _predictor(family: LearnedFamily, sheet: DeviceSheet, batch: QueryBatch) -> 
         query = family.query({**sizes, "card": card, "target": sheet.target}) if has_type else None
         if query is None or not _is_measured(family, card):
             return None
+        if not family.campaign.runs(query.op, software):
+            return None
+        weights = load_shipped(family.name)
+        if card in family.campaign.cards and not family.campaign.measures(query.op, card):
+            query = replace(query, doubt=query.doubt + weights.unseen, outside=True)
         if sheet.name != sheet.card:  # its kernels were not measured at this clock
             query = replace(query, doubt=query.doubt + BORROWED, outside=True)
-        answer = _estimate(load_shipped(family.name), device, query, estimate_cache, batch)
+        answer = _estimate(weights, device, query, estimate_cache, batch)
         if not is_bounded or family.flops is None:
             return answer
         return _within_peak(answer, family.flops(sizes), str(sizes["dtype"]), sheet)

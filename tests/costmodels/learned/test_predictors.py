@@ -138,12 +138,18 @@ def test_batched_products_and_gradients_are_less_certain() -> None:
 FLASH, CUDNN = "_scaled_dot_product_flash", "_scaled_dot_product_cudnn"
 
 
-def attention(causal: bool = False, dim: int = 64, value: int = 0, kind: str = FLASH) -> Kernel:
+def attention(
+    causal: bool = False,
+    dim: int = 64,
+    value: int = 0,
+    kind: str = FLASH,
+    device: str = "a100-80gb",
+) -> Kernel:
     query, key = (Tensor(n, "bf16", (2, 32, 4096, dim), f"b{n}") for n in "qk")
     values = Tensor("v", "bf16", (2, 32, 4096, value or dim), "bv")
     bias = (Tensor("m", "bf16", (2, 32, 4096, 4096), "bm"),) * (kind == CUDNN)
     op = Op(f"aten.{kind}_attention", (query, key, values, *bias), (replace(values, name="o"),))
-    sheet, software = load_device("a100-80gb"), software_profile("torch-2")
+    sheet, software = load_device(device), software_profile("torch-2")
     on = Machine(sheet, software, learned=predictors(sheet, "torch-2"))
     found = rules()[op.name](replace(op, attributes={"is_causal": True} if causal else {}), on)
     assert found is not None
@@ -153,7 +159,7 @@ def attention(causal: bool = False, dim: int = 64, value: int = 0, kind: str = F
 def test_attention_is_learned_with_a_causal_mask_and_without() -> None:
     whole, half = attention(), attention(causal=True)
     assert (whole.by, half.by) == ("learned", "learned")
-    assert not whole.outside and not half.outside
+    assert whole.outside and half.outside  # measured with a cache of pages only
     assert 1.4 < whole.time / half.time < 2.2
     rate = 4 * 2 * 32 * 4096**2 * 64 / whole.time / 1e6
     assert 130 < rate < 230  # TFLOP/s; FlashAttention-2 reports up to 190
@@ -162,7 +168,6 @@ def test_attention_is_learned_with_a_causal_mask_and_without() -> None:
 def test_attention_of_another_kind_is_left_to_the_formula() -> None:
     assert attention(kind=CUDNN).by == "heuristic"  # scores with a bias
     assert attention(value=128).by == "heuristic"
-    assert attention(dim=96).by == "heuristic"
 
 
 @pytest.mark.parametrize(
@@ -189,7 +194,7 @@ def test_attention_of_geforce_cards_takes_what_others_measured(
 
 
 def test_heads_of_a_size_that_only_another_kernel_had_are_outside() -> None:
-    known, other = attention(causal=True, dim=128), attention(dim=128)
+    known, other = attention(True, 128, device="b200"), attention(dim=128, device="b200")
     assert other.by == "learned" and other.outside and not known.outside
     assert other.spread / other.time > known.spread / known.time + 0.4
 
@@ -233,10 +238,13 @@ param %t : f16[32000, 4096] in $t
 def test_kernels_between_products_are_learned_in_f16() -> None:
     sheet, graph = load_device("a100-80gb"), parse(LAYERS)
     priced = price(graph, sheet, learned=predictors(sheet, "torch-2"))
-    (add,), (gelu,), (lookup,) = (priced.of(op) for op in graph.ops)
+    (add,), (gelu,), (newer,) = (priced.of(op) for op in graph.ops)
+    older = price(graph, sheet, learned=predictors(sheet, "torch-2.7"), software="torch-2.7")
+    (lookup,) = older.of(graph.ops[2])
     assert {k.by for k in (add, gelu, lookup)} == {"learned"}
     assert all(45 < kernel.time < 75 for kernel in (add, gelu))
     assert lookup.time > 3 * gelu.time  # element by element, far below the memory's speed
+    assert newer.by == "heuristic" and newer.time < 1.5 * gelu.time
 
 
 @pytest.mark.parametrize("change", [{"dtype": "f16"}, {"n": 1}, {"k": 1}])
