@@ -12,7 +12,8 @@ from irgraph.capture.kineto.events.steps import TraceStep
 from irgraph.capture.kineto.reading.trace import Integers
 from irgraph.replay.host_times import HostTimes
 from irgraph.replay.replay import Replayer
-from irgraph.schedule.timeline import CAUSES, Timeline
+from irgraph.schedule.intervals import CAUSES
+from irgraph.schedule.timeline import Timeline
 
 US = 1000
 

@@ -15,7 +15,8 @@ from irgraph.capture.kineto.reading.trace import EventKind, Integers
 from irgraph.replay.host_times import HostTimes
 from irgraph.replay.replay import build_replayer, select_typical_steps
 from irgraph.schedule.critical_path import critical_path
-from irgraph.schedule.timeline import CAUSES, Interval, Timeline
+from irgraph.schedule.intervals import CAUSES
+from irgraph.schedule.timeline import Interval, Timeline
 
 US = 1000
 SEQUENCE_LENGTH = 3

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from irgraph.capture.kineto.events.families import COMMUNICATION
 from irgraph.diagnostics import fail
 from irgraph.report.plots import BLUE, GREY, ORANGE, Plot, matplotlib, save
+from irgraph.schedule.intervals import cause_name
 
 if TYPE_CHECKING:
     from irgraph.analyze.figures import StepFigures
@@ -28,17 +29,6 @@ MAX_TICKS = 12
 MAX_NAME_CHARACTERS = 32
 """Maximum characters of a name next to a bar."""
 
-_HOST = {
-    "T1": "T1, between operations",
-    "T2": "T2, before the first launch",
-    "T3": "T3, after the last launch",
-    "T4": "T4, launching",
-    "T5": "T5, other host work",
-    "loader": "loading data",
-    "sync": "returning from waits",
-    "waiting for the device, or unexplained": "waiting, or unexplained",
-}
-
 
 def draw(
     figures: Sequence[StepFigures],
@@ -56,7 +46,7 @@ def draw(
         figure = mpl.figure.Figure(figsize=(13, 7.5), constrained_layout=True)
         (steps, idle), (ops, families) = figure.subplots(2, 2)
         _steps(steps, [step for step in figures if not step.left_out])
-        causes = {_HOST.get(k.partition(":")[0], k): us for k, us in idle_times.items() if us}
+        causes = {cause_name(k.partition(":")[0]): us for k, us in idle_times.items() if us}
         _breakdown(idle, causes, "device idle, by what the host did")
         work = {key: us for key, (us, _) in breakdowns["op"].items()}
         _breakdown(ops, work, "device work by operator")

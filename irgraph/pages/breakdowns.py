@@ -7,6 +7,8 @@ from typing import Any
 
 from irgraph.html import sections
 from irgraph.html.sections import Section
+from irgraph.predict.figures import group_name
+from irgraph.schedule.intervals import by_cause_name
 
 MAX_ROWS = 400
 """Maximum number of rows of a breakdown; one more has the sum of the rest."""
@@ -34,7 +36,11 @@ def prediction_breakdowns(summary: Mapping[str, Any]) -> Section:
     families = {family: figures["time_us"] for family, figures in summary["kernels"].items()}
     parts = {
         "by cause": shares(
-            "path-by-cause", "critical path by cause", "cause", summary["critical_path_us"], total
+            "path-by-cause",
+            "critical path by cause",
+            "cause",
+            by_cause_name(summary["critical_path_us"]),
+            total,
         ),
         "by operation": shares(
             "path-by-op",
@@ -80,7 +86,7 @@ def what_ifs(sensitivity: Mapping[str, Any], unvalidated: str) -> Section:
     defaults = {"module": "", "count": 1}
     ops = [[{**defaults, **row}[key] for key in keys] for row in sensitivity["ops"]]
     groups = [
-        (row["name"], row["kind"], row["step_time_us"], row["saved_us"])
+        (group_name(row), row["kind"], row["step_time_us"], row["saved_us"])
         for row in sensitivity["groups"]
     ]
     factor = f"{sensitivity['factor']:g}x"

@@ -17,10 +17,10 @@ from irgraph.pages.timelines import add_path, add_timeline
 from irgraph.predict.difference import Difference
 from irgraph.predict.figures import coverage
 from irgraph.predict.figures import what_ifs as of_timeline
-from irgraph.predict.tables import bytes_text
 from irgraph.predict.validation import UNVALIDATED, validation_text
-from irgraph.report.console import time_text
+from irgraph.report.console import bytes_text, time_text
 from irgraph.report.structure import KINDS, ChangeGroup
+from irgraph.schedule.intervals import by_cause_name
 
 PATH_TEXT = "Both critical paths on one clock: what is gone, what is new, and what is exposed now."
 TIMELINE_TEXT = "Both steps from their starts; what is on the critical path has a dark edge."
@@ -133,7 +133,10 @@ def difference_sections(difference: Difference, summary: Mapping[str, Any]) -> l
     }
     breakdown = {
         "by cause": pairs(
-            "path-by-cause", "critical path by cause", "cause", summary["critical_path_us"]
+            "path-by-cause",
+            "critical path by cause",
+            "cause",
+            by_cause_name(summary["critical_path_us"]),
         ),
         "device work by family": pairs(
             "work-by-family", "device work by kernel family", "family", summary["kernels_us"]

@@ -10,8 +10,7 @@ from irgraph.html.page import Page
 from irgraph.html.sections import Section
 from irgraph.pages.prediction import about_prediction, headline_details, prediction_sections
 from irgraph.predict.prediction import Prediction
-from irgraph.predict.tables import bytes_text
-from irgraph.report.console import time_text
+from irgraph.report.console import bytes_text, time_text
 from irgraph.serving.service import Service
 
 AIMS = {

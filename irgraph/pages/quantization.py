@@ -11,7 +11,7 @@ from irgraph.html.sections import Section
 from irgraph.pages.difference import difference_headline, difference_sections, remarks
 from irgraph.precision.report import SearchResult
 from irgraph.predict.difference import Difference
-from irgraph.predict.tables import bytes_text
+from irgraph.report.console import bytes_text
 
 COLUMNS = {
     "parameter": ("parameter", "text"), "format": ("format", "text"), "chosen": ("plan", "text"),

@@ -17,10 +17,7 @@ from irgraph.overheads.default_host import default_host_note
 from irgraph.overheads.table import FALLBACK_TABLE
 from irgraph.report.console import time_text
 from irgraph.schedule.critical_path import CriticalPath
-
-HOST_CAUSES = ("T1", "T2", "T3", "T4", "T5")
-"""Causes on a critical path that are host time."""
-
+from irgraph.schedule.intervals import host_time
 
 CLIFF = "grouped, channels last"
 """Prefix of formulas for layouts that a library may have no good kernel for."""
@@ -74,8 +71,7 @@ def host_warnings(host: HostTable, device: DeviceFacts, path: CriticalPath) -> l
     if host.lacking:
         missing = ", ".join(host.lacking)
         lines.append(f"host table {host.name} has no {missing}: those of {FALLBACK_TABLE} are used")
-    causes = path.by_cause()
-    share = sum(causes.get(cause, 0.0) for cause in HOST_CAUSES) / (path.step_time or 1.0)
+    share = host_time(path.by_cause()) / (path.step_time or 1.0)
     share_text = f"{share:.0%} of the critical path is host time"
     measured_kind = host.file.architecture
     if note := default_host_note(host):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from irgraph.backend import DeviceFacts
 from irgraph.ir.cost import PROVENANCES, Kernel, Priced
+from irgraph.schedule.intervals import KERNEL, cause_name
 from irgraph.schedule.memory import Memory, workspace
 from irgraph.schedule.sensitivity import Sensitivity, sensitivity
 from irgraph.schedule.timeline import Timeline
@@ -44,6 +45,12 @@ def what_ifs(timeline: Timeline, factor: float = SPEEDUP) -> dict[str, Any]:
         "ops": [row(similar[0], len(similar)) for similar in list(rows.values())[:MAX_ROWS]],
         "groups": [row(s) for s in groups],
     }
+
+
+def group_name(row: Mapping[str, Any]) -> str:
+    """Return the name of a group of ``what_ifs``: a cause, or a family of kernels."""
+    name: str = row["name"]
+    return cause_name(name if row["kind"] == "cause" else f"{KERNEL}{name}")
 
 
 def memory_summary(memory: Memory, sheet: DeviceFacts) -> dict[str, Any]:

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from irgraph.html.fragments import table_html
-from irgraph.predict.tables import bytes_text, figure_rows
+from irgraph.predict.tables import figure_rows
 from irgraph.predict.validation import validation_text
-from irgraph.report.console import time_text
+from irgraph.report.console import bytes_text, time_text
 from irgraph.report.plots import BLUE, GREY, ORANGE, Plot, matplotlib
 from irgraph.schedule.critical_path import CriticalPath
+from irgraph.schedule.intervals import by_cause_name, cause_name
 from irgraph.schedule.timeline import Intervals, Timeline
 
 MAX_ROWS = 8
@@ -27,7 +28,7 @@ def prediction_html(summary: Mapping[str, Any]) -> str:
     rows = [row for row in figure_rows(summary) if row[0] != "of that"]
     step = summary["step_time_us"] or 1.0
     causes = list(summary["critical_path_us"].items())[:MAX_ROWS]
-    path = [(cause, time_text(time), f"{time / step:.1%}") for cause, time in causes]
+    path = [(cause_name(cause), time_text(time), f"{time / step:.1%}") for cause, time in causes]
     shares = table_html("critical path by cause", path, ("cause", "time", "share"))
     return table_html(summary["model"], rows) + shares
 
@@ -35,7 +36,8 @@ def prediction_html(summary: Mapping[str, Any]) -> str:
 def difference_html(summary: Mapping[str, Any]) -> str:
     """Return the change of the step time and its parts, as HTML."""
     low, high = (time_text(end) for end in summary["step_time_change_interval_us"])
-    pairs = {**summary["figures"], **dict(list(summary["critical_path_us"].items())[:MAX_ROWS])}
+    path = by_cause_name(summary["critical_path_us"])
+    pairs = {**summary["figures"], **dict(list(path.items())[:MAX_ROWS])}
     rows = [
         (name.removesuffix("_us").replace("_", " "), *_pair(*times))
         for name, times in pairs.items()
@@ -117,7 +119,7 @@ def plot_change(summary: Mapping[str, Any]) -> Plot:
             label=name,
             color=colour,
         )
-    axes.set_yticks(positions, [name for name, _ in pairs])
+    axes.set_yticks(positions, [cause_name(cause) for cause, _ in pairs])
     axes.set_xlabel("ms on the critical path")
     change = summary["step_time_change_us"]
     span = " to ".join(map(time_text, summary["step_time_change_interval_us"]))

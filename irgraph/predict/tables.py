@@ -2,36 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
 from rich.table import Table
 
+from irgraph.diagnostics import fail
+from irgraph.predict.figures import group_name
 from irgraph.predict.validation import UNVALIDATED, validation_text
-from irgraph.report.console import time_text
-from irgraph.schedule.sensitivity import LABELS
+from irgraph.report.console import bytes_text, time_text
+from irgraph.schedule.intervals import by_cause_name
 
 MAX_ROWS = 12
 
+MAX_BRIEF_ROWS = 5
+"""Rows of each table below the answer."""
 
-def prediction_tables(summary: dict[str, Any], measured: float | None = None) -> list[Table]:
-    """Return tables of ``Prediction.summary``; ``measured`` is a step time in microseconds."""
-    return [
-        _figures(summary, measured),
-        _shares("critical path by cause", summary["critical_path_us"], summary["step_time_us"]),
-        _shares("critical path by op", summary["critical_ops_us"], summary["step_time_us"]),
-        *_modules(summary),
-        _what_ifs(summary["sensitivity"]),
-        _kernels(summary),
-    ]
+TABLES = ("figures", "causes", "ops", "modules", "savings", "kernels")
+"""Names of the tables of a prediction."""
+
+ALL = "all"
+"""Name of all tables together."""
+
+BRIEF: dict[str, Any] = {
+    "box": None,
+    "pad_edge": False,
+    "padding": (0, 2, 0, 0),
+}
+"""Style of tables below the answer: without lines."""
 
 
-def _modules(summary: dict[str, Any]) -> list[Table]:
-    times = summary["critical_modules_us"]
-    if set(times) <= {"(none)"}:
-        return []
-    return [_shares("critical path by module", times, summary["step_time_us"])]
+def prediction_tables(
+    summary: dict[str, Any], measured: float | None = None, names: Iterable[str] = ("all",)
+) -> list[Table]:
+    """Return tables of ``Prediction.summary``: those of ``TABLES`` with these names, or ``all``.
+
+    ``measured`` is a step time in microseconds. Raises ``IrgraphError`` for an unknown name.
+    """
+    wanted = list(names)
+    unknown = [name for name in wanted if name not in (*TABLES, ALL)]
+    if unknown:
+        raise fail(f"--show: no table {unknown[0]!r}", hint=f"one of {', '.join((*TABLES, ALL))}")
+    step = summary["step_time_us"]
+    tables: dict[str, Callable[[], Table]] = {
+        "figures": lambda: _figures(summary, measured),
+        "causes": lambda: _shares("cause", by_cause_name(summary["critical_path_us"]), step),
+        "ops": lambda: _shares("op", summary["critical_ops_us"], step),
+        "modules": lambda: _shares("module", summary["critical_modules_us"], step),
+        "savings": lambda: _what_ifs(summary["sensitivity"]),
+        "kernels": lambda: _kernels(summary),
+    }
+    return [table() for name, table in tables.items() if name in wanted or ALL in wanted]
+
+
+def brief_tables(summary: dict[str, Any]) -> list[Table]:
+    """Return the most costly causes of a step and what would save most, in a few rows each."""
+    step = summary["step_time_us"]
+    causes = Table("critical path", "time", "share", **BRIEF)
+    for name, time in list(by_cause_name(summary["critical_path_us"]).items())[:MAX_BRIEF_ROWS]:
+        causes.add_row(name, time_text(time), f"{time / step:.0%}" if step else "")
+    sensitivity = summary["sensitivity"]
+    savings = Table(f"if {sensitivity['factor']:g}x faster", "step time", "saved", **BRIEF)
+    rows = [(group_name(row), row) for row in sensitivity["groups"]]
+    rows += [(_op_label(row), row) for row in sensitivity["ops"]]
+    rows.sort(key=lambda item: -item[1]["saved_us"])
+    for name, row in rows[:MAX_BRIEF_ROWS]:
+        savings.add_row(name, time_text(row["step_time_us"]), _saved(row))
+    return [table for table in (causes, savings) if table.row_count]
+
+
+def _op_label(row: Mapping[str, Any]) -> str:
+    count = row.get("count", 1)
+    return f"{row['name']}, one of {count} alike" if count > 1 else str(row["name"])
 
 
 def _what_ifs(sensitivity: dict[str, Any]) -> Table:
@@ -40,14 +83,12 @@ def _what_ifs(sensitivity: dict[str, Any]) -> Table:
     table.caption, table.caption_justify = UNVALIDATED, "left"
     for row in sensitivity["ops"]:
         location = ", ".join(row[key] for key in ("module", "from") if key in row)
-        name, count = row["name"], row.get("count", 1)
-        if count > 1:
-            name, location = f"{name}, one of {count} alike", f"{location} …"
-        table.add_row(name, location, time_text(row["step_time_us"]), _saved(row))
+        if row.get("count", 1) > 1:
+            location = f"{location} …"
+        table.add_row(_op_label(row), location, time_text(row["step_time_us"]), _saved(row))
     table.add_section()
     for row in sensitivity["groups"][:MAX_ROWS]:
-        name = LABELS.get(row["name"], "") if row["kind"] == "cause" else f"{row['name']} kernels"
-        table.add_row(name, "", time_text(row["step_time_us"]), _saved(row))
+        table.add_row(group_name(row), "", time_text(row["step_time_us"]), _saved(row))
     return table
 
 
@@ -129,11 +170,6 @@ def _origins(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield from (("rests on", reason) for reason in summary["assumptions"])
 
 
-def bytes_text(count: float) -> str:
-    """Return a number of bytes with a suitable unit."""
-    return f"{count / 2**30:.2f} GiB" if abs(count) >= 2**30 else f"{count / 2**20:.1f} MiB"
-
-
 def _flop_text(summary: Mapping[str, Any]) -> str:
     """Return the operations of products, convolutions and attention, and their rate."""
     flop, step, uncounted = (
@@ -167,8 +203,9 @@ def _unknown(unknown: dict[str, Any]) -> str:
     return f"{names}{more} ({unknown['share_of_bytes']:.1%} of all bytes)"
 
 
-def _shares(title: str, times: dict[str, float], total: float) -> Table:
-    table = Table(title.rpartition(" ")[2], "time", "share", title=title, title_justify="left")
+def _shares(kind: str, times: dict[str, float], total: float) -> Table:
+    title = f"critical path by {kind}"
+    table = Table(kind, "time", "share", title=title, title_justify="left")
     rows = list(times.items())
     rest = sum(time for _, time in rows[MAX_ROWS:])
     for name, time in rows[:MAX_ROWS] + ([("the rest", rest)] if rest else []):
@@ -211,7 +248,7 @@ def difference_tables(result: dict[str, Any]) -> list[Table]:
         table.caption += f"\nrests on: {reason}"
     return [
         table,
-        _pairs("critical path by cause", result["critical_path_us"]),
+        _pairs("critical path by cause", by_cause_name(result["critical_path_us"])),
         _pairs("device work by kernel family", result["kernels_us"]),
     ]
 

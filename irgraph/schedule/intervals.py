@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, overload
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar, overload
 
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.schedule.tasks import Floats, Tasks
+
+Time = TypeVar("Time")
+
 
 CAUSES = {
     "T1": "between two top-level operations",
@@ -26,6 +29,44 @@ CAUSES = {
     "arrival": "none: a rank has come to a collective",
 }
 """Causes of intervals (T1-T5: section III-C of the paper)."""
+
+OVERHEADS = ("T1", "T2", "T3", "T4", "T5")
+"""Causes of the host's own time."""
+
+CAUSE_NAMES = {
+    "T1": "host between operators (T1)",
+    "T2": "host before first launch (T2)",
+    "T3": "host after last launch (T3)",
+    "T4": "host in launch calls (T4)",
+    "T5": "host between launches (T5)",
+    "loader": "data loader",
+    "latency": "launch latency",
+    "gap": "gaps between kernels",
+    "earlier": "work of earlier steps",
+    "sync": "returning from waits",
+    "start": "start of the rank",
+}
+"""Names of causes for readers; those of the paper in parentheses."""
+
+KERNEL = "kernel "
+"""Prefix of the causes of device work, before the family of its kernels."""
+
+
+def cause_name(cause: str) -> str:
+    """Return the name of a cause: of ``CAUSES``, or ``kernel FAMILY`` for device work."""
+    if cause.startswith(KERNEL):
+        return f"{cause.removeprefix(KERNEL)} kernels"
+    return CAUSE_NAMES.get(cause, cause)
+
+
+def by_cause_name(times: Mapping[str, Time]) -> dict[str, Time]:
+    """Return times, or pairs of them, by the names of their causes, in the same order."""
+    return {cause_name(cause): time for cause, time in times.items()}
+
+
+def host_time(times: Mapping[str, float]) -> float:
+    """Return the time of the host's own work, given times by cause."""
+    return sum(times.get(cause, 0.0) for cause in OVERHEADS)
 
 
 class Interval(NamedTuple):

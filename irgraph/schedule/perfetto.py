@@ -13,7 +13,8 @@ from irgraph.files import write_atomic
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
 from irgraph.schedule.critical_path import CriticalPath, critical_path
-from irgraph.schedule.timeline import CAUSES, Interval, Timeline
+from irgraph.schedule.intervals import CAUSES
+from irgraph.schedule.timeline import Interval, Timeline
 from irgraph.schedule.trace_format import (
     Event,
     Track,

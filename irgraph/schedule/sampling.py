@@ -22,6 +22,7 @@ from threading import Lock
 import numpy as np
 
 from irgraph.ir.cost import Host
+from irgraph.schedule.intervals import OVERHEADS
 from irgraph.schedule.steps.node_graph import NodeGraph
 from irgraph.schedule.steps.passes import ends_under_draws
 from irgraph.schedule.steps.products import KernelSamples
@@ -124,9 +125,6 @@ MAX_CELLS = 4_000_000
 
 MAX_FOLD_CELLS = 16_000_000
 """Maximum number of host times in one pass over the variants of a step, 128 MB."""
-
-OVERHEADS = ("T1", "T2", "T3", "T4", "T5")
-"""Causes of the host's own time."""
 
 COMMON_ERROR_CAUSES = ("T2", "T3", "T5")
 """Causes whose figures for a category have a common error for all its operations."""

@@ -8,23 +8,14 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from irgraph.schedule.intervals import OVERHEADS
 from irgraph.schedule.op_savings import op_savings
 from irgraph.schedule.sharing import run_sharing
 from irgraph.schedule.tasks import Floats, Ints, Tasks, last_ends, longest_chain
 from irgraph.schedule.timeline import Intervals, Timeline
 
-LABELS = {
-    "T1": "T1 of all operations",
-    "T2": "T2 of all operations",
-    "T3": "T3 of all operations",
-    "T4": "T4: time of all launches in the driver",
-    "T5": "T5 of all operations",
-    "loader": "loading of batches",
-    "latency": "launch latency",
-    "gap": "gaps between kernels",
-    "sync": "returning from waits",
-}
-"""Causes that a what-if may speed up, and their names in reports."""
+CAUSES = (*OVERHEADS, "loader", "latency", "gap", "sync")
+"""Causes that a what-if may speed up."""
 
 BATCH_OPS = 64
 """Operations that are tried in one batch."""
@@ -148,7 +139,7 @@ def _groups(columns: Intervals) -> list[tuple[str, str, NDArray[np.bool_]]]:
     for number, kernel in enumerate(columns.kernels):
         families.setdefault(kernel.family, []).append(number)
     work = tasks.has_cause("kernel")
-    groups = [("cause", name, tasks.has_cause(name)) for name in LABELS if name in tasks.causes]
+    groups = [("cause", name, tasks.has_cause(name)) for name in CAUSES if name in tasks.causes]
     return groups + [
         ("family", name, work & np.isin(tasks.kernel, numbers))
         for name, numbers in families.items()

@@ -17,13 +17,12 @@ from msgspec.structs import replace
 
 from irgraph.ir.cost import Kernel
 from irgraph.ir.op import Op
-from irgraph.schedule.intervals import CAUSES, Interval, Intervals
+from irgraph.schedule.intervals import Interval, Intervals
 from irgraph.schedule.tasks import Floats, TaskBuilder, run
 
 T = TypeVar("T")
 
 __all__ = [
-    "CAUSES",
     "Interval",
     "Intervals",
     "Recorder",

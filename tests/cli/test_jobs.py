@@ -86,8 +86,9 @@ def test_predict_explains_its_step_time(run: Run, fused: Path, tmp_path: Path) -
 
 def test_predict_prints_predicted_beside_measured(run: Run, fused: Path) -> None:
     out = run("predict", fused, "--measured", "8.7ms").out
-    assert "step time, measured" in out
-    assert "8.700 ms, error" in out
+    assert "Measured: 8.700 ms; the prediction is " in out
+    figures = run("predict", fused, "--measured", "8.7ms", "--show", "figures").out
+    assert "8.700 ms, error" in figures
 
 
 def test_a_limit_turns_the_answer_into_an_exit_code(run: Run, fused: Path) -> None:
@@ -149,8 +150,8 @@ def test_evaluate_knows_what_it_can(run: Run) -> None:
 def test_a_host_of_another_time_than_the_device_is_warned_of(run: Run, fused: Path) -> None:
     old = ("--host", "v100")
     warned = run("predict", fused, "--device", "h100-80gb-hbm3", *old).out
-    assert "WARNING" in warned
+    assert "warning: " in warned
     assert "measured with a volta GPU, but this device is hopper" in " ".join(warned.split())
-    assert "WARNING" not in run("predict", fused, "--device", "v100", *old).out
+    assert "warning: " not in run("predict", fused, "--device", "v100", *old).out
     assert json.loads(run("predict", fused, "--device", "t4", *old, "--json").out)["warnings"]
     assert "measured with a volta GPU" in run("diff", fused, fused, "--device", "a100", *old).out

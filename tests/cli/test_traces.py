@@ -76,7 +76,7 @@ def test_a_recorded_step_stands_beside_the_prediction(run: Run, tmp_path: Path) 
     model.write_text(MODEL)
     result = run("predict", model, "--recorded", write(tmp_path), "--timeline", out)
     assert result.code == 0
-    assert "step time, measured" in result.out
+    assert "Measured: " in result.out
     assert processes(out) >= {"measured: gpu0", "predicted: critical path", "predicted: gpu0"}
 
 

@@ -15,7 +15,8 @@ from irgraph.ir.op import Op
 from irgraph.predict.difference import Difference
 from irgraph.predict.limits import broken_limits
 from irgraph.predict.prediction import Prediction, predict
-from irgraph.predict.tables import bytes_text, difference_tables, prediction_tables
+from irgraph.predict.tables import difference_tables, prediction_tables
+from irgraph.report.console import bytes_text
 from irgraph.text import parse
 from tests.predict.test_target import REDUCED
 
@@ -51,7 +52,7 @@ def test_a_summary_has_interval_memory_and_what_ifs(prediction: Prediction) -> N
 
 def test_a_prediction_prints_them(prediction: Prediction) -> None:
     text = shown(prediction_tables(prediction.summary()))
-    for words in ("90 % interval", "fits in 16.00 GiB", "2x faster", "T1 of all operations"):
+    for words in ("90 % interval", "fits in 16.00 GiB", "2x faster", "host between operators (T1)"):
         assert words in text
 
 

@@ -243,7 +243,7 @@ def _watchers(
 
 def _print_memory_change(before: Graph, after: Graph) -> None:
     """Print the change of the step's peak memory, if any."""
-    from irgraph.predict.tables import bytes_text
+    from irgraph.report.console import bytes_text
     from irgraph.schedule.memory import peak_memory
 
     first, last = peak_memory(before).peak, peak_memory(after).peak

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -98,6 +99,15 @@ RecordedOption = Annotated[
 ]
 
 
+ShowOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="TABLE",
+        help="Show a table: figures, causes, ops, modules, savings, kernels or all (repeatable).",
+    ),
+]
+
+
 def predict(
     model: cli.ModelArgument,
     device: cli.CardOption = None,
@@ -120,6 +130,7 @@ def predict(
     chakra: ChakraOption = None,
     recorded: RecordedOption = None,
     html: HtmlOption = None,
+    show: ShowOption = None,
     json: cli.JsonOption = False,
 ) -> None:
     """Predict step time, device activity and critical path of a model."""
@@ -164,7 +175,12 @@ def predict(
         from irgraph.exchange.chakra import write_chakra
 
         write_chakra(prediction.timeline, prediction.priced, chakra)
-    _show(summary, measured_us, broken, json)
+    if json:
+        cli.write_json({**summary, "measured_us": measured_us, "broken_limits": broken})
+    else:
+        _show(summary, measured_us, show or ())
+    for line in broken:
+        cli.print_error(line)
     raise typer.Exit(1 if broken else 0)
 
 
@@ -211,20 +227,24 @@ def _write_timeline(path: str, predicted: Timeline, recorded: RecordedStep | Non
         write_side_by_side({"measured": recorded, "predicted": predicted}, path)
 
 
-def _show(
-    summary: dict[str, Any], measured_us: float | None, broken: list[str], as_json: bool
-) -> None:
-    """Print figures and the limits that they exceed."""
-    from irgraph.predict.tables import prediction_tables
+def _show(summary: dict[str, Any], measured_us: float | None, names: Sequence[str]) -> None:
+    """Print the answer, its warnings, and tables: some rows of the costliest, or those named."""
+    from irgraph.predict.answer import answer
+    from irgraph.predict.tables import brief_tables, prediction_tables
 
-    if as_json:
-        cli.write_json({**summary, "measured_us": measured_us, "broken_limits": broken})
-    else:
-        out = cli.console()
-        for table in prediction_tables(summary, measured_us):
-            out.print(table)
-    for line in broken:
-        cli.print_error(line)
+    tables = prediction_tables(summary, measured_us, names)
+    out = cli.console()
+    for line in answer(summary, measured_us):
+        out.print(line)
+    for line in summary["warnings"]:
+        out.print(f"warning: {line}", style="red")
+    for line in summary["assumptions"]:
+        out.print(f"rests on: {line}")
+    for table in tables or brief_tables(summary):
+        out.print()
+        out.print(table)
+    if not tables:
+        out.print("\nMore: --show figures, ops, modules, savings, kernels or all; --html FILE.")
 
 
 def recorded_step(path: str) -> RecordedStep:

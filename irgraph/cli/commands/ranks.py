@@ -120,7 +120,7 @@ def _show(
     if as_json:
         cli.write_json({"straggler": result.straggler, **figures, "rests_on": lines})
         return
-    from irgraph.predict.tables import bytes_text
+    from irgraph.report.console import bytes_text
 
     cli.print_error(_step(figures))
     rows = figures["ranks"]
