@@ -43,7 +43,7 @@ def answer(summary: Mapping[str, Any], measured: float | None = None) -> Iterato
 
 
 def bound(summary: Mapping[str, Any]) -> str:
-    """Return a sentence that says which kind of work is most of the critical path."""
+    """Return a sentence on which kind of work is most of the critical path."""
     path, step = summary["critical_path_us"], summary["step_time_us"] or 1.0
     times = _times_by_work(path)
     first, second = sorted(times, key=lambda work: -times[work])[:2]
