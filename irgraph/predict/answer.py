@@ -1,9 +1,10 @@
-"""The answer of a prediction in words: how long the step takes, what bounds it, where."""
+"""The answer of a prediction in words: step time, bound, throughput, sources."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from typing import Any
 
 from irgraph.report.console import bytes_text, rounded_times, time_text
@@ -38,8 +39,19 @@ def answer(summary: Mapping[str, Any], measured: float | None = None) -> Iterato
     yield f"{summary['device']['name']}: {rounded_times(step, low, high)}. {bound(summary)}"
     if measured is not None:
         yield f"Measured: {time_text(measured)}; the prediction is {step / measured - 1:+.1%} off."
+    for label, time in times_of_other_steps(summary):
+        yield f"{label[0].upper()}{label[1:]}: {time}."
     yield f"{_title(summary)}: {', '.join(_rates(summary))}."
     yield f"Host {summary['host']}. {_sources(summary)}"
+
+
+def times_of_other_steps(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the times of a program's rarer steps and the mean of all steps, each with a label."""
+    for rarer in summary["rarer_steps"]:
+        count, period = Fraction(rarer["share"]).as_integer_ratio()
+        yield f"{count} in {period} steps", time_text(rarer["step_time_us"])
+    if summary["rarer_steps"]:
+        yield "mean of all steps", time_text(summary["mean_step_time_us"])
 
 
 def bound(summary: Mapping[str, Any]) -> str:
@@ -98,7 +110,7 @@ def _flop_text(flop: float) -> str:
 
 
 def _sources(summary: Mapping[str, Any]) -> str:
-    """Return where the device's time comes from, and how many ops have no model."""
+    """Return the sources of the device's time, and the number of ops without a model."""
     shares = ", ".join(f"{share:.0%} {source}" for source, share in summary["coverage"].items())
     text = f"Device time: {shares or 'none'}."
     count = sum(summary["unknown"]["ops"].values())

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from fractions import Fraction
 from typing import Any
 
 from rich.table import Table
 
 from irgraph.diagnostics import fail
+from irgraph.predict.answer import times_of_other_steps
 from irgraph.predict.figures import group_name
 from irgraph.predict.validation import UNVALIDATED, validation_text
 from irgraph.report.console import bytes_text, time_text
@@ -36,7 +36,7 @@ BRIEF: dict[str, Any] = {
 def prediction_tables(
     summary: dict[str, Any], measured: float | None = None, names: Iterable[str] = ("all",)
 ) -> list[Table]:
-    """Return tables of ``Prediction.summary``: those of ``TABLES`` with these names, or ``all``.
+    """Return tables of ``Prediction.summary`` by their names in ``TABLES``, or ``all``.
 
     ``measured`` is a step time in microseconds. Raises ``IrgraphError`` for an unknown name.
     """
@@ -57,7 +57,7 @@ def prediction_tables(
 
 
 def brief_tables(summary: dict[str, Any]) -> list[Table]:
-    """Return the most costly causes of a step and what would save most, in a few rows each."""
+    """Return the most costly causes of a step and the largest savings, in a few rows each."""
     step = summary["step_time_us"]
     causes = Table("critical path", "time", "share", **BRIEF)
     for name, time in list(by_cause_name(summary["critical_path_us"]).items())[:MAX_BRIEF_ROWS]:
@@ -144,11 +144,7 @@ def _times(summary: Mapping[str, Any], measured: float | None) -> Iterator[tuple
     low, high = (time_text(end) for end in summary["step_time_interval_us"])
     predicted = f"{time_text(summary['step_time_us'])}, 90 % interval {low} to {high}"
     yield "step time, predicted", predicted
-    for rarer in summary["rarer_steps"]:
-        count, period = Fraction(rarer["share"]).as_integer_ratio()
-        yield f"{count} in {period} steps", time_text(rarer["step_time_us"])
-    if summary["rarer_steps"]:
-        yield "mean of all steps", time_text(summary["mean_step_time_us"])
+    yield from times_of_other_steps(summary)
     if measured is not None:
         error = summary["step_time_us"] / measured - 1
         yield "step time, measured", f"{time_text(measured)}, error {error:+.1%}"

@@ -46,7 +46,7 @@ CAUSE_NAMES = {
     "sync": "returning from waits",
     "start": "start of the rank",
 }
-"""Names of causes for readers; those of the paper in parentheses."""
+"""Names of causes for readers, with the paper's in parentheses."""
 
 KERNEL = "kernel "
 """Prefix of the causes of device work, before the family of its kernels."""
