@@ -18,6 +18,7 @@ from irgraph.capture.kineto.reading.trace import (
     KinetoTrace,
     operands,
     recorded_values,
+    stride_lists,
 )
 from irgraph.ir.dtypes import FROM_CPP
 from irgraph.ir.op import Op, Value
@@ -112,6 +113,8 @@ class _TraceCalls:
             dtype = "tf32"
         shape = operand_shapes(*trace.shapes[int(trace.columns["shape"][call])])
         name = trace.text(call)
+        if flop is not None:
+            shape = _with_layouts(shape, trace.strides[int(trace.columns["strides"][call])])
         return CallWork(name, shape, dtype, kernels, flop, nbytes, link)
 
     def _op(self, row: int) -> tuple[Op, int | None, int | None]:
@@ -129,6 +132,38 @@ class _TraceCalls:
             flop = flops(op) if is_product(op.name) else None
             self.op_by_key[key] = op, flop, traffic(op)
         return self.op_by_key[key]
+
+
+def _with_layouts(shapes: str, strides: bytes) -> str:
+    """Return operand shapes with ``T`` after each transposed matrix, by the recorded strides.
+
+    The last two axes of such an operand are swapped in memory. Other layouts than contiguous ones
+    are followed by their strides.
+    """
+    texts, recorded = shapes.split(" "), [s for s in stride_lists(strides) if s]
+    if len(texts) != len(recorded):
+        return shapes
+    return " ".join(map(_with_layout, texts, recorded))
+
+
+def _with_layout(text: str, strides: Sequence[int]) -> str:
+    sizes = [int(n) for n in re.findall(r"\d+", text.partition("[")[2])]
+    if len(sizes) != len(strides) or _is_contiguous(sizes, strides):
+        return text
+    is_matrix = len(sizes) > 1
+    swapped = ([*v[:-2], v[-1], v[-2]] for v in (sizes, strides) if is_matrix)
+    if is_matrix and _is_contiguous(*swapped):
+        return f"{text}T"
+    return f"{text}:({','.join(map(str, strides))})"
+
+
+def _is_contiguous(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    expected = 1
+    for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
 
 
 def _owners(tree: Tree) -> Any:  # noqa: ANN401  (an array)

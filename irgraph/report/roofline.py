@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from statistics import median
 from typing import Any
 
 from msgspec import Struct
@@ -13,6 +14,9 @@ from msgspec.structs import replace
 from irgraph.backend import DeviceFacts
 from irgraph.capture.kineto.events.families import family_of
 from irgraph.capture.kineto.reading.trace import EventKind
+
+SPREAD = ("min_us", "median_us", "max_us")
+"""Columns of the spread of equal calls."""
 
 GROUPINGS = ("shape", "op", "kernel")
 """Groupings of calls; ``shape`` only has calls with known operations."""
@@ -72,6 +76,7 @@ class RooflineRow(Struct, frozen=True):
         limit_time, limited_time: sum of the larger limit of each call, and the time of all calls
             with a limit.
         uncounted: calls per step with unknown operations and bytes.
+        spread: minimum, median and maximum time of a call.
     """
 
     name: str
@@ -86,6 +91,7 @@ class RooflineRow(Struct, frozen=True):
     limit_time: float
     limited_time: float
     uncounted: float
+    spread: tuple[float, float, float]
 
     @property
     def bound(self) -> str:
@@ -100,6 +106,7 @@ class RooflineRow(Struct, frozen=True):
             grouping: self.name,
             "calls": round(self.calls, 2),
             "us": round(self.time, 3),
+            **dict(zip(SPREAD, (round(us, 3) for us in self.spread), strict=True)),
             "share": _ratio(self.time, total),
             "gflop": _scaled(self.flop, 1e9),
             "mbyte": _scaled(self.nbytes, 1e6),
@@ -191,7 +198,37 @@ def _roofline_row(
         sum(max(limit) for limit in known_limits) / steps,
         sum(work.time for work in limited_works) / steps,
         sum(not work.counted for work in works) / steps,
+        spread_of([work.time for work in works]),
     )
+
+
+def spread_of(times: Sequence[float]) -> tuple[float, float, float]:
+    """Return the minimum, the median and the maximum of some times."""
+    return min(times), median(times), max(times)
+
+
+def kernels_by_operator(works: Iterable[CallWork], steps: int = 1) -> list[dict[str, Any]]:
+    """Return a row for each kernel of each operator with its shapes, the longest operators first.
+
+    Times and numbers of events are means per step, the spread is of single events.
+    """
+    groups: dict[tuple[str, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for work in works:
+        for kernel, time in work.kernels:
+            groups[work.op, work.shape][kernel].append(time)
+    ordered = sorted(groups.items(), key=lambda item: -sum(map(sum, item[1].values())))
+    return [
+        {
+            "op": op,
+            "shape": shape,
+            "kernel": kernel,
+            "events": round(len(times) / steps, 2),
+            "us": round(sum(times) / steps, 3),
+            **dict(zip(SPREAD, (round(us, 3) for us in spread_of(times)), strict=True)),
+        }
+        for (op, shape), kernels in ordered
+        for kernel, times in sorted(kernels.items(), key=lambda item: -sum(item[1]))
+    ]
 
 
 def _limits(work: CallWork, device: DeviceFacts | None) -> tuple[float, float] | None:

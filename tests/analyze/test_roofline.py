@@ -15,8 +15,14 @@ from irgraph.analyze.roofline import works_of
 from irgraph.backend import backend
 from irgraph.capture.kineto import read_kineto
 from irgraph.capture.kineto.events.tree import build_tree
-from irgraph.report.roofline import CallWork, roofline, uncounted_operators
+from irgraph.report.roofline import (
+    CallWork,
+    kernels_by_operator,
+    roofline,
+    uncounted_operators,
+)
 from tests.analyze import raw
+from tests.capture.kineto.builder import write
 
 Event = dict[str, Any]
 CALLS = ("cuda_runtime", "runtime")
@@ -157,3 +163,42 @@ def test_operations_go_to_the_kernel_that_multiplies() -> None:
     assert [row.name for row in roofline([call, work("relu", 1.0, None, 1.0)], "shape")] == [
         "mm(f32[2,2])"
     ]
+
+
+def test_equal_calls_have_a_spread_and_their_kernels() -> None:
+    calls = [work("mm", us, 4e6, 1e6) for us in (2.0, 9.0, 4.0)]
+    (row,) = roofline(calls, "shape", steps=3)
+    found = row.row("shape", 15.0)
+    assert [found[key] for key in ("us", "min_us", "median_us", "max_us")] == [5.0, 2.0, 4.0, 9.0]
+    both = CallWork("add", "f32[2]", "f32", (("fill", 1.0), ("add", 3.0), ("fill", 2.0)))
+    table = kernels_by_operator([both, *calls])
+    assert [(r["op"], r["kernel"], r["events"], r["us"]) for r in table] == [
+        ("mm", "mm_kernel", 3.0, 15.0),
+        ("add", "fill", 2.0, 3.0),
+        ("add", "add", 1.0, 3.0),
+    ]
+    assert [table[1][key] for key in ("min_us", "median_us", "max_us")] == [1.0, 1.5, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("strides", "shown"),
+    [
+        ([[16, 1], [4, 1]], "f32[8,16] f32[16,4]"),
+        ([[16, 1], [1, 16]], "f32[8,16] f32[16,4]T"),
+        ([[32, 1], [4, 1]], "f32[8,16]:(32,1) f32[16,4]"),
+        ([[16, 1], []], "f32[8,16] f32[16,4]"),
+        ([[16, "1"], [1, 16]], "f32[8,16] f32[16,4]"),
+        (None, "f32[8,16] f32[16,4]"),
+    ],
+)
+def test_products_show_transposed_operands(
+    tmp_path: Path, strides: list[Any] | None, shown: str
+) -> None:
+    def change(events: list[dict[str, Any]]) -> None:
+        for event in events:
+            event["name"] = event["name"].replace("aten::linear", "aten::mm")
+            if strides is not None and "Input Dims" in event["args"]:
+                event["args"]["Input Strides"] = strides
+
+    works, _ = works_of([build_tree(read_kineto(write(tmp_path, change)))])
+    assert {w.shape for w in works if w.op == "aten::mm"} == {shown}

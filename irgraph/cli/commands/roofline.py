@@ -128,7 +128,7 @@ def _measured_works(
 def _tables(
     works: list[CallWork], sheet: DeviceFacts | None, steps: int
 ) -> dict[str, list[dict[str, Any]]]:
-    from irgraph.report.roofline import GROUPINGS, uncounted_operators
+    from irgraph.report.roofline import GROUPINGS, kernels_by_operator, uncounted_operators
     from irgraph.report.roofline import roofline as rows_of
 
     total = sum(work.time for work in works) / max(1, steps)
@@ -138,7 +138,8 @@ def _tables(
         ]
         for grouping in GROUPINGS
     }
-    return {**tables, "uncounted": uncounted_operators(works, max(1, steps))}
+    kernels = kernels_by_operator(works, max(1, steps))
+    return {**tables, "op_kernels": kernels, "uncounted": uncounted_operators(works, max(1, steps))}
 
 
 def _show(tables: dict[str, list[dict[str, Any]]], footnotes: list[str], longest: int) -> None:
@@ -163,6 +164,8 @@ def _show(tables: dict[str, list[dict[str, Any]]], footnotes: list[str], longest
 
 
 def _cells(row: dict[str, Any], grouping: str) -> dict[str, str]:
+    from irgraph.report.roofline import SPREAD
+
     def text(key: str, form: str) -> str:
         return "-" if row[key] is None else format(row[key], form)
 
@@ -170,6 +173,7 @@ def _cells(row: dict[str, Any], grouping: str) -> dict[str, str]:
         grouping: row[grouping][:90],
         "calls": f"{row['calls']:g}",
         "us a step": text("us", ".1f"),
+        "us a call": " / ".join(format(row[key], ".1f") for key in SPREAD),
         "share": text("share", ".1%"),
         "GFLOP": text("gflop", ".3f"),
         "MB": text("mbyte", ".2f"),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
-from itertools import repeat
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from irgraph.capture.kineto.reading.columns import Columns, to_whole_nanoseconds
+from irgraph.capture.kineto.reading.decimals import MAX_NUMBER, thousandths
 from irgraph.capture.kineto.reading.decoders import (
     ARROW,
     INSTANT,
@@ -77,7 +77,6 @@ MEMORY = "[memory]"
 _MEMORY_KEYS = ("device_type", "device", "nbytes", "allocated", "reserved")
 """The figures of a change of memory, in the order of ``MemoryChange``."""
 
-_MAX_NUMBER = 1 << 62
 _BATCH_EVENTS = 256
 """Number of events of one category that are converted to columns in one batch."""
 
@@ -121,12 +120,13 @@ class Collector:
         self.health, self.skip, self.window = health, skip, window
         self.names, self.threads, self.shapes = Interner(), Interner(), Interner()
         self.modules, self.collectives, self.categories = Interner(), Interner(), Interner()
-        self.concretes = Interner()
+        self.concretes, self.strides = Interner(), Interner()
         for table, first in (
             (self.modules, ""),
             (self.collectives, NO_COLLECTIVE),
             (self.shapes, None),
             (self.concretes, b""),
+            (self.strides, b""),
         ):
             table([first])
         self.pending: dict[str, list[Any]] = defaultdict(list)
@@ -171,7 +171,7 @@ class Collector:
         """Collect the profiler's numbers of host records, including skipped records."""
         numbers = [a.index for a in args]
         if numbers.count(-1) < len(numbers):
-            indices = [n for n in numbers if 0 <= n < _MAX_NUMBER]
+            indices = [n for n in numbers if 0 <= n < MAX_NUMBER]
             self.indices += [np.array(indices, "i8")] if indices else []
 
     def finish(self) -> None:
@@ -231,12 +231,15 @@ class Collector:
         return np.fromiter(map(number.__getitem__, threads), "i4", len(threads))
 
     def _text_columns(self, args: Sequence[Any]) -> dict[str, Array]:
-        """Return shapes, values and modules of operators, each only if an event has one."""
+        """Return shapes, values, strides and modules of operators, if an event has some."""
         columns = {}
         self.has_old_stacks |= [a.stack for a in args].count(NO_TEXT) < len(args)
         values = [a.concrete for a in args]
         if values.count(NO_TEXT) < len(values):
             columns["concrete"] = self.concretes([bytes(text) for text in values])
+        strides = [a.strides for a in args]
+        if strides.count(NO_TEXT) < len(strides):
+            columns["strides"] = self.strides([bytes(text) for text in strides])
         shapes = self._shapes(args)
         if shapes is not None:
             columns["shape"] = shapes
@@ -265,7 +268,7 @@ class Collector:
         if isinstance(events[0].ts, int):
             self.integers += len(events)
             times = _attribute_array(events, key)
-            if times.dtype == np.int64 and max(times.max(), -times.min()) > _MAX_NUMBER:
+            if times.dtype == np.int64 and max(times.max(), -times.min()) > MAX_NUMBER:
                 raise OverflowError
             return times
         values = [getattr(e, key) for e in events]
@@ -378,28 +381,3 @@ def _collective(args: AnyRecord) -> Collective:
         return NO_COLLECTIVE
     group = f"{args.group_name} {args.group_ranks}".strip()
     return Collective(group, args.collective, args.elements, args.received, args.dtype, args.group)
-
-
-def thousandths(values: Sequence[Any]) -> Array:
-    """Return decimal texts times 1000 as exact integers; further digits are truncated."""
-    text = b",".join(values)
-    flat = np.frombuffer(text, "u1")
-    dots, ends = np.flatnonzero(flat == ord(".")), np.flatnonzero(flat == ord(","))
-    ends = np.append(ends, len(flat))
-    if len(dots) == len(ends) and bool(np.all(ends - dots == 4)):
-        return np.fromstring(text.replace(b".", b"").decode("ascii"), dtype="i8", sep=",")
-    return np.array(list(map(_thousandth, map(bytes, values), repeat(_MAX_NUMBER))), "i8")
-
-
-def _thousandth(text: bytes, limit: int) -> int:
-    """Return one decimal text times 1000."""
-    text = text.strip(b'"')
-    head, _, tail = text.partition(b".")
-    if not tail.isdigit() and (tail or not head.lstrip(b"-").isdigit()):
-        number = round(float(text) * 1000)
-    else:
-        number = abs(int(head)) * 1000 + int((tail + b"000")[:3])
-        number = -number if head.startswith(b"-") else number
-    if abs(number) > limit:
-        raise OverflowError
-    return number

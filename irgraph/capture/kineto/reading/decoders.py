@@ -41,6 +41,7 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     dims: Raw = msgspec.field(name="Input Dims", default=NO_TEXT)
     types: Raw = msgspec.field(name="Input type", default=NO_TEXT)
     concrete: Raw = msgspec.field(name="Concrete Inputs", default=NO_TEXT)
+    strides: Raw = msgspec.field(name="Input Strides", default=NO_TEXT)
     nbytes: int | str | None = msgspec.field(name="bytes", default=-1)
     hierarchy: str = msgspec.field(name="Module Hierarchy", default="")
     wait_record: int = msgspec.field(name="wait_on_cuda_event_record_corr_id", default=-1)
@@ -189,6 +190,7 @@ def _lenient_args(fields: dict[str, Any]) -> Args:
         attributes["dims"] = Raw(json.dumps(dims).encode())
         attributes["types"] = Raw(json.dumps(fields.get("Input type", [])).encode())
         attributes["concrete"] = Raw(json.dumps(fields.get("Concrete Inputs", [])).encode())
+        attributes["strides"] = Raw(json.dumps(fields.get("Input Strides", [])).encode())
     if "Call stack" in fields:
         attributes["stack"] = Raw(b'""')
     return Args(**attributes)

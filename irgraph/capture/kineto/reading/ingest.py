@@ -162,6 +162,7 @@ def _assemble(collector: Collector, health: Health, header: dict[str, Any]) -> K
         {_thread_key(*place): name for place, name in collector.thread_names.items()},
         health,
         concretes=list(collector.concretes.table),
+        strides=list(collector.strides.table),
         memory=memory,
         has_old_stacks=collector.has_old_stacks,
     )

@@ -44,16 +44,17 @@ COLUMNS = {
     "correlation": "i8", "external": "i8", "record": "i8", "sequence": "i8", "forward": "i4",
     "stream": "i4", "device": "i2", "nbytes": "i8", "shape": "i4", "module": "i4",
     "collective": "i4", "wait_record": "i8", "wait_stream": "i4", "concrete": "i4",
+    "strides": "i4",
 }  # fmt: skip
 """Properties of an event and their types; -1 marks an absent value.
 
 Times are in nanoseconds from ``KinetoTrace.base``; ``name``, ``thread``, ``shape``, ``module``,
-``collective`` and ``concrete`` are positions in the lists of the trace."""
+``collective``, ``concrete`` and ``strides`` are positions in the lists of the trace."""
 
 MAX_ELEMENTS = 2**63 - 1
 """Largest number of elements of a tensor in torch, and its largest integer argument."""
 
-ABSENT = {"shape": 0, "module": 0, "collective": 0, "concrete": 0}
+ABSENT = {"shape": 0, "module": 0, "collective": 0, "concrete": 0, "strides": 0}
 """Absent value in columns of positions other than -1; the first entry of their lists is empty."""
 
 
@@ -93,6 +94,14 @@ def recorded_values(text: bytes) -> list[Value]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []
     return [_value(value) for value in values] if isinstance(values, list) else []
+
+
+def stride_lists(text: bytes) -> list[list[int]]:
+    """Return the strides of a call's arguments, empty lists for all but tensors."""
+    try:
+        return msgspec.json.decode(text or b"[]", type=list[list[int]])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return []
 
 
 def _value(value: object) -> Value:
@@ -169,8 +178,8 @@ class KinetoTrace:
         names: texts of ``name``.
         threads: (process, thread) of ``thread``; for device events (device, stream).
         shapes: (dims, types) of ``shape`` as JSON text.
-        modules, collectives, concretes: entries of the columns ``module``, ``collective`` and
-            ``concrete``; the last are JSON texts.
+        modules, collectives, concretes, strides: entries of the columns ``module``,
+            ``collective``, ``concrete`` and ``strides``; the last two are JSON texts.
         base: nanoseconds since 1970 (or since the origin of the trace's times) of time 0.
         header: metadata of the file: devices, rank, versions.
         thread_names: names of threads in the trace.
@@ -193,6 +202,7 @@ class KinetoTrace:
     health: Health
     forward_links: dict[int, int] = field(default_factory=dict)
     concretes: list[bytes] = field(default_factory=lambda: [b""])
+    strides: list[bytes] = field(default_factory=lambda: [b""])
     memory: Array = field(default_factory=lambda: np.zeros((len(MemoryChange._fields), 0), "i8"))
     has_old_stacks: bool = False
 

@@ -1,0 +1,65 @@
+"""Times written as decimals, in thousandths: exact, as 64-bit floats of microseconds are not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+
+from irgraph.capture.kineto.reading.trace import Array
+
+MAX_NUMBER = 1 << 62
+"""Maximum magnitude of a number in a trace."""
+
+MAX_DIGITS = 18
+"""Maximum number of decimals that fit into 64 bits."""
+
+_PLAIN = np.isin(np.arange(256), list(b"0123456789.,"))
+"""Mask of the characters of plain decimals and of the commas between them."""
+
+
+def thousandths(values: Sequence[Any]) -> Array:
+    """Return decimal texts times 1000 as exact integers; further digits are truncated.
+
+    Raises ``ValueError`` or ``OverflowError`` for a text that is no number, or out of range.
+    """
+    text = b",".join(values)
+    flat = np.frombuffer(text, "u1")
+    dots, ends = np.flatnonzero(flat == ord(".")), np.flatnonzero(flat == ord(","))
+    ends = np.append(ends, len(flat))
+    if 0 < len(dots) < len(ends) and _PLAIN[flat].all():
+        # some numbers are whole
+        return thousandths([v if b"." in v else v + b".0" for v in map(bytes, values)])
+    digits = ends - dots - 1 if len(dots) == len(ends) else np.zeros(0, "i8")
+    if len(digits) and bool(np.all(digits == 3)):
+        return np.fromstring(text.replace(b".", b"").decode("ascii"), dtype="i8", sep=",")
+    if len(digits) and _PLAIN[flat].all() and digits.min() > 0 and digits.max() <= MAX_DIGITS:
+        return _split_thousandths(text, digits)
+    return np.array(list(map(_thousandth, map(bytes, values), repeat(MAX_NUMBER))), "i8")
+
+
+def _split_thousandths(text: bytes, digits: Array) -> Array:
+    """Return plain decimals times 1000, which have these numbers of decimals."""
+    parts = np.fromstring(text.replace(b".", b",").decode("ascii"), dtype="i8", sep=",")
+    integers, decimals = parts[::2], parts[1::2]
+    if len(integers) != len(decimals) or int(integers.max()) > MAX_NUMBER // 1000:
+        raise OverflowError
+    scale = 10 ** np.abs(digits - 3).astype("i8")
+    result: Array = integers * 1000 + np.where(digits < 3, decimals * scale, decimals // scale)
+    return result
+
+
+def _thousandth(text: bytes, limit: int) -> int:
+    """Return one decimal text times 1000."""
+    text = text.strip(b'"')
+    head, _, tail = text.partition(b".")
+    if not tail.isdigit() and (tail or not head.lstrip(b"-").isdigit()):
+        number = round(float(text) * 1000)
+    else:
+        number = abs(int(head)) * 1000 + int((tail + b"000")[:3])
+        number = -number if head.startswith(b"-") else number
+    if abs(number) > limit:
+        raise OverflowError
+    return number

@@ -1,0 +1,38 @@
+"""Decimals of times: the fast ways give what exact arithmetic gives."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from irgraph.capture.kineto.reading.decimals import thousandths
+
+NUMBERS = st.from_regex(r"\A(0|[1-9][0-9]{0,14})(\.[0-9]{1,18})?\Z")
+
+
+@given(st.lists(NUMBERS, min_size=1, max_size=20))
+def test_decimals_of_any_length_are_exact(texts: list[str]) -> None:
+    expected = [int(Decimal(text) * 1000) for text in texts]
+    assert thousandths([text.encode() for text in texts]).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["-0.5", "1.25"], [-500, 1250]),
+        (['"7.1"', "2"], [7100, 2000]),
+        (["1e3", "2.5"], [1_000_000, 2500]),
+        (["5.1234567890123456789"], [5123]),
+    ],
+)
+def test_other_spellings_are_read_one_by_one(texts: list[str], expected: list[int]) -> None:
+    assert thousandths([text.encode() for text in texts]).tolist() == expected
+
+
+@pytest.mark.parametrize("texts", [["99999999999999999999.5", "1.5"], ["5.25", "9" * 18 + ".1"]])
+def test_numbers_out_of_range_are_refused(texts: list[str]) -> None:
+    with pytest.raises((OverflowError, ValueError)):
+        thousandths([text.encode() for text in texts])
