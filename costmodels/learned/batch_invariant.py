@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
@@ -28,6 +29,8 @@ MAX_INPUT = 128.0
 tenth of it occurred inside the network, and inputs are clipped to the range of training."""
 BLOCK = 2**14
 """Number of activations of a layer in a block of rows, chosen so that they remain in cache."""
+JOINT_BLOCK = 2**16
+"""Number of activations of all members in a block of rows."""
 
 
 class ExactLayer(Struct, frozen=True):
@@ -113,9 +116,7 @@ def exact_forward(layers: Sequence[ExactLayer], inputs: NDArray[np.float32]) -> 
     step = max(BLOCK // max(layer.weights.shape[1] for layer in layers), 1)
     for start in range(0, rows, step):
         block = slice(start, start + step)
-        first = np.clip(inputs[:, block].astype(np.float64), -MAX_INPUT, MAX_INPUT)
-        first *= layers[0].up
-        np.rint(first, out=first)
+        first = _integers(inputs[:, block], layers[0].up)
         for member in range(members):
             outputs[member, :, block] = _member_outputs(layers, member, first)
     return outputs
@@ -140,4 +141,56 @@ def _member_outputs(layers: Sequence[ExactLayer], member: int, first: Doubles) -
     weights = layers[-1].next_weights[member]
     values = (weights if nonzero is None else weights.take(nonzero, 0)).T @ values
     values += layers[-1].next_bias[member]
+    return values
+
+
+def exact_joint_forward(
+    layers: Sequence[ExactLayer],
+    first: NDArray[np.float32],
+    positions: NDArray[np.intp],
+    inputs: NDArray[np.float32],
+) -> NDArray[np.float32]:
+    """Return the outputs of ``exact_forward`` for rows that differ in few inputs.
+
+    All members are evaluated together, which is faster for narrow layers.
+
+    Args:
+        layers: layers in integers.
+        first: all inputs of the first row, ``float32[inputs]``.
+        positions: positions of the inputs that differ between rows.
+        inputs: values of these inputs, ``float32[positions, rows]``.
+    """
+    members, units, _ = layers[0].weights.shape
+    rows, results = inputs.shape[1], layers[-1].weights.shape[1]
+    constants = _integers(first, layers[0].up)
+    constants[positions] = 0.0
+    by_input = layers[0].next_weights.transpose(0, 2, 1).reshape(members * units, -1)
+    weights = np.column_stack([by_input[:, positions], by_input @ constants])
+    outputs = np.empty((members, results, rows), np.float32)
+    step = max(JOINT_BLOCK // (members * units), 1)
+    for start in range(0, rows, step):
+        block = inputs[:, start : start + step]
+        extended = np.ones((len(weights.T), block.shape[1]))
+        extended[:-1] = _integers(block, layers[0].up)
+        sums = (weights @ extended).reshape(members, units, -1)
+        outputs[:, :, start : start + step] = _joint_outputs(layers, sums)
+    return outputs
+
+
+def _integers(inputs: NDArray[np.float32], up: float) -> Doubles:
+    """Return inputs as integer multiples of their unit."""
+    integers = np.clip(inputs.astype(np.float64), -MAX_INPUT, MAX_INPUT)
+    integers *= up
+    np.rint(integers, out=integers)
+    return integers
+
+
+def _joint_outputs(layers: Sequence[ExactLayer], values: Doubles) -> Doubles:
+    """Return all members' outputs of the first layer's sums, (members, units, rows)."""
+    for layer, following in pairwise(layers):
+        values += layer.next_bias
+        np.clip(values, 0.0, layer.max_input, out=values)
+        np.rint(values, out=values)
+        values = following.next_weights.transpose(0, 2, 1) @ values
+    values += layers[-1].next_bias
     return values

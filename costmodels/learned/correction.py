@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from costmodels.formulas.machine import Machine
 from costmodels.learnable.call_inputs import Doubles, InputLayout
 from costmodels.learnable.hardware import Floats
-from costmodels.learned.batch_invariant import exact_forward, exact_layers
+from costmodels.learned.batch_invariant import exact_joint_forward, exact_layers
 from costmodels.learned.call_forms import CallForm, call_form
 from costmodels.learned.files import Layers, load_network, save_network
 from costmodels.learned.query_batch import QueryBatch
@@ -94,15 +94,8 @@ class OwnModel(Struct, frozen=True):
 
     def factors(self, form: CallForm, numbers: Doubles, sms: int) -> Factors:
         """Return the corrections of calls of one form (``InputLayout.matrix`` has the numbers)."""
-        inputs = self.layout.matrix(form.words, numbers, len(form.sizes), sms)
-        ranged, index = self.layout.ranged, self.keys.index(form.key)
-        low, high = self.low[index][:, None], self.high[index][:, None]
-        clipped = np.clip(inputs[:ranged], low, high)
-        beyond = np.abs(inputs[:ranged] - clipped).max(0).astype(np.float64)
-        inputs[:ranged] = clipped
-        inputs -= self.mean[:, None]
-        inputs /= self.scale[:, None]
-        ratios = exact_forward(exact_layers(self.layers), inputs)[:, 0]
+        index = self.keys.index(form.key)
+        ratios, beyond = self._ratios(form, index, numbers, sms)
         mean, deviation = _mean_and_deviation(ratios)
         if not (np.abs(mean) <= MAX_LOG_FACTOR).all():
             message = f"a trained model corrects the time of {form.key} beyond e^{MAX_LOG_FACTOR}"
@@ -112,6 +105,26 @@ class OwnModel(Struct, frozen=True):
         factor = np.exp((mean * weight * self.trust[index]).astype(np.float32)).astype(np.float64)
         spread = np.sinh(np.minimum(width, MAX_WIDTH).astype(np.float32)).astype(np.float64)
         return Factors(factor, spread, weight, beyond > SLACK)
+
+    def _ratios(
+        self, form: CallForm, index: int, numbers: Doubles, sms: int
+    ) -> tuple[Floats, Doubles]:
+        """Return each member's log ratios, and the octaves beyond the measured range.
+
+        Most inputs are equal in all rows; they are evaluated once.
+        """
+        inputs = self.layout.matrix(form.words, numbers, len(form.sizes), sms)
+        ranged = self.layout.ranged
+        clipped = np.clip(inputs[:ranged], self.low[index][:, None], self.high[index][:, None])
+        beyond = np.abs(inputs[:ranged] - clipped).max(0).astype(np.float64)
+        inputs[:ranged] = clipped
+        first = (inputs[:, 0] - self.mean) / self.scale
+        positions = np.flatnonzero((inputs[:, 1:] != inputs[:, :-1]).any(1))
+        varying = inputs[positions]
+        varying -= self.mean[positions, None]
+        varying /= self.scale[positions, None]
+        ratios = exact_joint_forward(exact_layers(self.layers), first, positions, varying)
+        return ratios[:, 0], beyond
 
     def source(self, form: CallForm) -> str:
         """Return the text for ``Kernel.formula``: the model and the form."""

@@ -32,7 +32,8 @@ STRUCTURES = {
 }
 """Scripts by what they do to a step."""
 
-LEARNED, FORMULAS = ("v100", "a100", "p100", "t4"), ("h100", "l4", "rtx-4090", "mi300x")
+LEARNED, FORMULAS = ("v100", "a100", "p100", "t4"), ("titan-xp", "l4", "rtx-4090", "mi300x")
+CORRECTED = ("h100",)
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -112,6 +113,7 @@ def main() -> None:
     sys.stdout.write(f"DLRM_MLPerf: {calls} calls\n")
     grid("learned models", step, LEARNED, count, 16_384)
     grid("formulas", step, FORMULAS, count, 16_384)
+    grid("corrected formulas", step, CORRECTED, count, 16_384)
     grid("all devices", step, list_devices(), count // 4, 16_384)
     grid("sizes repeat", step, LEARNED, count, 65)
     intervals(step, f"{calls} calls", max(count // 4, 25))

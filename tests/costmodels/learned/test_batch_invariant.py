@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from costmodels.devices.library import load_device
-from costmodels.learned.batch_invariant import exact_forward, exact_layers
+from costmodels.learned.batch_invariant import exact_forward, exact_joint_forward, exact_layers
+from costmodels.learned.correctors import shipped_corrections
 from costmodels.learned.infer import estimate, forward
 from costmodels.learned.weights import load_shipped, shipped_models
 
@@ -32,6 +33,20 @@ def test_nothing_that_counts_is_left_out() -> None:
             values = layer.weights @ np.rint(values * layer.up) * layer.down + layer.bias
             values = np.clip(values, 0.0, 128.0) if number < len(layers) - 1 else values
         assert (exact_forward(layers, each) == values.astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 700])
+def test_equal_inputs_are_evaluated_once_with_the_same_answers(rows: int) -> None:
+    source = np.random.default_rng(rows)
+    models = {model.family: model for model in shipped_corrections("h100-80gb-hbm3").values()}
+    for model in models.values():
+        layers = exact_layers(model.layers)
+        count = layers[0].weights.shape[2]
+        inputs = np.repeat(source.standard_normal((count, 1)), rows, 1).astype(np.float32)
+        positions = np.flatnonzero(source.random(count) < 0.2)
+        inputs[positions] = source.standard_normal((len(positions), rows))
+        joint = exact_joint_forward(layers, inputs[:, 0], positions, inputs[positions])
+        assert (joint == exact_forward(layers, inputs)).all()
 
 
 def test_sums_are_exact() -> None:
