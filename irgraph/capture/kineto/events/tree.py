@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from irgraph.capture.kineto.events.links import forward_operators, linked_operators
 from irgraph.capture.kineto.events.steps import TraceStep, find_steps
 from irgraph.capture.kineto.reading.missing_records import report_silence
 from irgraph.capture.kineto.reading.repair import MICROSECOND, launch_rows
@@ -104,6 +105,8 @@ def build_tree(trace: KinetoTrace, marks: Marks = PROFILER) -> Tree:
     launch = launch_rows(trace)
     launched = launch >= 0
     op[launched], top[launched] = op[launch[launched]], top[launch[launched]]
+    linked = linked_operators(trace, launch)
+    op[linked >= 0], top[linked >= 0] = linked[linked >= 0], top[linked[linked >= 0]]
     tree = Tree(
         trace,
         parent,
@@ -119,7 +122,7 @@ def build_tree(trace: KinetoTrace, marks: Marks = PROFILER) -> Tree:
         main,
         backward,
     )
-    tree.forward_of = forward_operators(tree)
+    tree.forward_of = forward_operators(trace, backward)
     _fill_scopes(tree, host)
     _assign_steps(tree)
     return tree
@@ -217,30 +220,6 @@ def _operators(trace: KinetoTrace, parent: Integers) -> tuple[Integers, Integers
     return op, innermost_chosen(parent, outermost & (op == np.arange(len(op))))
 
 
-def forward_operators(tree: Tree) -> dict[int, int]:
-    """Return the forward operator by backward operator, from sequence numbers or flow events.
-
-    Several forward operators share a number, as views have none of their own: the last of them
-    created the autograd node.
-    """
-    trace = tree.trace
-    sequence, forward = trace.columns["sequence"], trace.columns["forward"]
-    operators = np.flatnonzero((trace.columns["kind"] == EventKind.OP) & (sequence >= 0))
-    backward = np.isin(trace.columns["thread"][operators], list(tree.backward))
-    backward |= forward[operators] > 0
-    last: dict[int, int] = {}
-    forward_by_backward: dict[int, int] = {}
-    for row, is_backward in zip(operators.tolist(), backward.tolist(), strict=True):
-        number = int(sequence[row])
-        if not is_backward:
-            last[number] = row
-        elif number in last:
-            forward_by_backward[row] = last[number]
-    for row, origin in trace.forward_links.items():
-        forward_by_backward.setdefault(row, origin)
-    return forward_by_backward
-
-
 def _fill_scopes(tree: Tree, host: Integers) -> None:
     """Fill in phases and modules from the enclosing ranges, for backward from the forward op."""
     trace = tree.trace
@@ -252,9 +231,10 @@ def _fill_scopes(tree: Tree, host: Integers) -> None:
     tree.phase[innermost_chosen(tree.parent, stepping & on_host) >= 0] = 2
     tree.phase[on_host & np.isin(thread, list(tree.backward))] = 1
     _fill_modules(tree, on_host)
-    launched = np.flatnonzero(tree.launch >= 0)
+    launched, linked = np.flatnonzero(tree.launch >= 0), _linked_rows(tree)
     for values in (tree.phase, tree.module):
         values[launched] = values[tree.launch[launched]]
+        values[linked] = values[tree.op[linked]]
 
 
 def _fill_modules(tree: Tree, on_host: Array) -> None:
@@ -297,10 +277,18 @@ def _assign_steps(tree: Tree) -> None:
     tree.step = np.where(inside, positions, -1).astype("i4")
     launched = tree.trace.on_device & (tree.launch >= 0)
     tree.step[launched] = tree.step[tree.launch[launched]]
+    linked = _linked_rows(tree)
+    tree.step[linked] = tree.step[tree.op[linked]]
     _assign_orphans(tree)
     _report_missing_steps(tree)
     _report_empty_steps(tree)
     _report_time_outside(tree)
+
+
+def _linked_rows(tree: Tree) -> Integers:
+    """Return the device work without a launch that names its operator."""
+    rows: Integers = np.flatnonzero(tree.trace.on_device & (tree.launch < 0) & (tree.op >= 0))
+    return rows
 
 
 def _assign_orphans(tree: Tree) -> None:

@@ -590,3 +590,37 @@ def test_floats_of_nanoseconds_are_read(tmp_path: Path) -> None:
     assert np.array_equal(floats.columns["duration"], plain.columns["duration"])
     assert np.abs(floats.columns["start"] - plain.columns["start"]).max() <= 512
     assert "exact to 256 ns" in floats.health.details["K08"]
+
+
+def test_work_without_a_correlation_belongs_to_the_operator_that_it_names(tmp_path: Path) -> None:
+    """Its launch is unknown (K14), its operator, step and phase are not."""
+
+    def change(found: list[Event]) -> None:
+        for event in found:
+            if event["cat"] == "kernel":
+                event["args"]["External id"] = event["args"].pop("correlation")
+
+    whole = build_tree(read_kineto(write(tmp_path, name="whole.json")))
+    tree = build_tree(read_kineto(write(tmp_path, change)))
+    work, launched = (np.flatnonzero(t.trace.on_device) for t in (tree, whole))
+    assert (tree.launch[work] < 0).all()
+    assert tree.trace.health.counts["K14"] == len(work)
+    names = [
+        [t.trace.text(int(t.top[row])) for row in rows]
+        for t, rows in ((tree, work), (whole, launched))
+    ]
+    assert names[0] == names[1]
+    for values, expected in ((tree.step, whole.step), (tree.phase, whole.phase)):
+        assert values[work].tolist() == expected[launched].tolist()
+
+
+def test_an_id_of_several_operators_names_none(tmp_path: Path) -> None:
+    def change(found: list[Event]) -> None:
+        for event in found:
+            if event["cat"] == "kernel":
+                event["args"]["External id"] = event["args"].pop("correlation")
+            elif event["cat"] == "cpu_op":
+                event["args"]["External id"] = 1
+
+    tree = build_tree(read_kineto(write(tmp_path, change)))
+    assert (tree.op[np.flatnonzero(tree.trace.on_device)] < 0).all()
