@@ -17,8 +17,8 @@ from irgraph.ops.book import names_with
 from irgraph.ops.call import Call
 from irgraph.ops.operator import Trait
 from irgraph.ops.places import ONCE, OWN, PARTIAL, SAME, Place, split
-from irgraph.verbs.sharding.candidates import changed_tensors
-from irgraph.verbs.sharding.choice import Choice
+from irgraph.verbs.sharding.choices.candidates import changed_tensors
+from irgraph.verbs.sharding.choices.choice import Choice
 from irgraph.verbs.sharding.local_tensors import LocalTensors
 
 TRAINING = ("training", "train", "update")
@@ -178,9 +178,9 @@ class _Norm:
             None if tensor is None else self.tensors.shares.whole_tensor(tensor)
             for tensor in of_parameters
         )
-        shared = (gradient, self.image, mean, deviation, weight)
+        operands = (gradient, self.image, mean, deviation, weight)
         mask = tuple(tensor is not None for tensor in outputs)
-        reduction = Op("aten.batch_norm_backward_reduce", (*shared, *mask), (*sums, *parameters))
+        reduction = Op("aten.batch_norm_backward_reduce", (*operands, *mask), (*sums, *parameters))
         if images is None:
             return reduction
         write.ops.append(reduction)
@@ -188,8 +188,8 @@ class _Norm:
         write.all_reduce([total], "sum")
         parts = write.cut(total, 0, 0, channels), write.cut(total, 0, channels, channels)
         counts = self._counts(self.tensors.shares.ranks, "i32")
-        operands = (*shared, *parts, counts)
-        return Op("aten.batch_norm_backward_elemt", operands, (self._like_image(images),))
+        image_gradient = self._like_image(images)
+        return Op("aten.batch_norm_backward_elemt", (*operands, *parts, counts), (image_gradient,))
 
     def _like_image(self, tensor: Tensor) -> Tensor:
         """Return the rank's block of a tensor, in the memory order of its images."""

@@ -9,7 +9,7 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.book import meaning_of
 from irgraph.ops.places import ONCE, split_claim
-from irgraph.verbs.sharding.candidates import changed_tensors, positions
+from irgraph.verbs.sharding.choices.candidates import changed_tensors, positions
 
 STEP = "Optimizer.step"
 """Prefix of torch's name of the scope of an optimizer's step."""

@@ -17,7 +17,7 @@ from irgraph.ops.inference import ShapeError, infer
 from irgraph.ops.local import letters_of_arguments, local_call
 from irgraph.ops.places import OWN, SAME, Place
 from irgraph.verbs.refusal import op_refusal
-from irgraph.verbs.sharding.candidates import positions
+from irgraph.verbs.sharding.choices.candidates import positions
 from irgraph.verbs.sharding.shares import Shares
 from irgraph.verbs.sharding.writer import Writer
 

@@ -11,7 +11,7 @@ from irgraph.ir.tensor import Tensor
 from irgraph.ops.places import SAME, Place, split
 from irgraph.plans.plan import PIN, Plan
 from irgraph.verbs.refusal import RefusedError
-from irgraph.verbs.sharding.candidates import quotient
+from irgraph.verbs.sharding.choices.candidates import quotient
 
 
 def pinned_places(graph: Graph, plan: Plan) -> dict[str, Place]:

@@ -26,9 +26,9 @@ from irgraph.verbs.sharding.call_properties import (
     is_zeroing,
     unread_tensors,
 )
-from irgraph.verbs.sharding.candidates import positions
-from irgraph.verbs.sharding.choice import Choice, Chooser
-from irgraph.verbs.sharding.costs import GATHERED
+from irgraph.verbs.sharding.choices.candidates import positions
+from irgraph.verbs.sharding.choices.choice import Choice, Chooser, FutureCosts
+from irgraph.verbs.sharding.choices.costs import GATHERED
 from irgraph.verbs.sharding.embeddings.lookups import Lookups
 from irgraph.verbs.sharding.fixed_places import BlockUpdates, FixedPlaces
 from irgraph.verbs.sharding.local_calls import LocalCalls, equal_shapes
@@ -55,7 +55,7 @@ class RankOps:
         rank: int,
         group: str = GROUP,
         lookups: Lookups | None = None,
-        choices: dict[Op, Choice] | None = None,
+        future: FutureCosts | None = None,
     ) -> None:
         """Start a step.
 
@@ -65,8 +65,7 @@ class RankOps:
             rank: index of the rank, from 0.
             group: the process group of the ranks.
             lookups: the lookups of tables, and the tensors that an exchange treats.
-            choices: choices of another rank with the same layout, which are the same; receives
-                the choices if it is empty.
+            future: costs of later calls by places, from an earlier pass.
         """
         self.graph, self.layout = graph, layout
         self.shares = Shares(graph.dims, layout.split_dims, layout.ranks)
@@ -80,9 +79,9 @@ class RankOps:
             layout.pins,
             dict(layout.origins),
             frozenset() if layout.sums_results else unread_tensors(graph),
+            future,
         )
         self.norms = BatchNorms(self.tensors, is_local=layout.has_local_norms)
-        self.choices = {} if choices is None else choices
         self.top: list[RankNode] = []
         self.stack: list[Level] = []
         self.buckets: list[SumBucket] = []
@@ -198,7 +197,7 @@ class RankOps:
 
     def _leaf(self, op: Op, small: Op, node: RankNode) -> None:
         """Set the op of a node, and add the ops that convert its operands before it."""
-        choice = self.choices.setdefault(op, self.choices.get(op) or self._choose(op))
+        choice = self._choose(op)
         for call in positions(op):
             self.chooser.follow_origin(call)
         local = {
@@ -228,12 +227,10 @@ class RankOps:
 
     def _choose(self, op: Op) -> Choice:
         """Return the way to run an op: each position of an op over lists has its own."""
-        choices = [
-            self.lookups.choice(call, self.tensors, self.shares)
-            or self.norms.choice(call)
-            or self.chooser.choose(call)
-            for call in positions(op)
-        ]
+        choices = []
+        for call in positions(op):
+            fixed = self.lookups.choice(call, self.tensors, self.shares) or self.norms.choice(call)
+            choices.append(self.chooser.follow(call, fixed) if fixed else self.chooser.choose(call))
         if len(choices) == 1:
             return choices[0]
         operands = {name: place for choice in choices for name, place in choice.operands.items()}
@@ -280,6 +277,7 @@ class RankOps:
         for tensor in op.outputs:
             pin = self.layout.pins.get(tensor.name)
             if pin is not None and pin != self.tensors.places[tensor.name]:
+                self.chooser.charge(tensor, pin)
                 self.tensors.settle(tensor, pin)
 
     def _schedule_sums(self) -> None:
@@ -317,9 +315,12 @@ class RankOps:
             tensor = self.graph.by_name[name]
             must_sum = name in declared or self.layout.sums_results or place.factor > 1
             if place.kind == "partial" and must_sum:
+                self.chooser.charge(tensor, SAME)
                 self.tensors.materialize(tensor, SAME)
             elif place.outer != ONCE or (place.kind != "partial" and place.factor):
-                self.tensors.settle(tensor, replace(place, factor=0, outer=ONCE))
+                block = replace(place, factor=0, outer=ONCE)
+                self.chooser.charge(tensor, block)
+                self.tensors.settle(tensor, block)
         self._schedule_sums()
         last = self.graph.ops[-1] if self.graph.ops else None
         if last is not None:

@@ -17,7 +17,7 @@ from irgraph.ops.places import Place, split
 from irgraph.plans.layout import BATCH, LAYERS, PARTS, SAMPLES, TensorLayout, layout_text
 from irgraph.plans.plan import DATA, LOCAL, SPLIT, Mesh, Plan, TableShard, check_plan
 from irgraph.verbs.refusal import RefusedError, op_refusal
-from irgraph.verbs.sharding.costs import GATHERED, NEVER, RETAINED
+from irgraph.verbs.sharding.choices.costs import GATHERED, NEVER, RETAINED
 from irgraph.verbs.sharding.embeddings.lookups import Lookups, bag_starts
 from irgraph.verbs.sharding.embeddings.table_exchange import TableExchange
 from irgraph.verbs.sharding.embeddings.tables import table_sizes, tables_of
@@ -26,6 +26,7 @@ from irgraph.verbs.sharding.layers import gradient_places, layer_places, with_st
 from irgraph.verbs.sharding.losses import with_sums
 from irgraph.verbs.sharding.optimizer import SplitOptimizer, split_optimizer
 from irgraph.verbs.sharding.pins import pinned_places
+from irgraph.verbs.sharding.propagation import propagate
 from irgraph.verbs.sharding.rank_ops import RankOps
 from irgraph.verbs.sharding.shares import Shares
 from irgraph.verbs.sharding.writer import GROUP
@@ -111,13 +112,12 @@ def _by_samples(graph: Graph, plan: Plan, rank: int, dim: str, group: str = GROU
         updates=updates,
         has_local_norms=plan.norms == LOCAL,
     )
-    ops = RankOps(graph, layout, rank, group, lookups)
-    local = ops.build_graph()
+    ops, local = propagate(graph, layout, rank, group, lookups)
     layouts = rank_layouts(graph, ops)
     new_op_count = ops.new_op_count
     if exchanged:
         sharded = [table for table in tables_of(local) if table.name in exchanged]
-        factors = {name: place.factor for name, place in lookups.gradients.items()}
+        factors = {name: place.factor for name, place in ops.lookups.gradients.items()}
         exchange = TableExchange(local, plan, rank, sharded, factors, group)
         local = exchange.build_graph()
         new_op_count += exchange.new_op_count
@@ -270,8 +270,7 @@ def _by_layers(graph: Graph, plan: Plan, rank: int, group: str = GROUP) -> Shard
     declared = {d.tensor.name for d in graph.tensors}
     places |= {name: place for name, place in pins.items() if name in declared}
     layout = FixedPlaces(plan.ranks, frozenset(), places, pins, origins, sums_results=True)
-    ops = RankOps(graph, layout, rank, group)
-    local = ops.build_graph()
+    ops, local = propagate(graph, layout, rank, group)
     layouts = rank_layouts(graph, ops)
     local = with_ranks(_with_settings(local, rank, layouts), plan.ranks)
     counts = ops.tensors.counts

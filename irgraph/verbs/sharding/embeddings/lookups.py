@@ -11,8 +11,8 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.places import SAME, Place, split
 from irgraph.verbs.refusal import op_refusal
-from irgraph.verbs.sharding.candidates import changed_tensors
-from irgraph.verbs.sharding.choice import Choice
+from irgraph.verbs.sharding.choices.candidates import changed_tensors
+from irgraph.verbs.sharding.choices.choice import Choice
 from irgraph.verbs.sharding.embeddings.tables import EmbeddingTable
 from irgraph.verbs.sharding.local_tensors import LocalTensors
 from irgraph.verbs.sharding.shares import Shares

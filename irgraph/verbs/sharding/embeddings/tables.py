@@ -18,7 +18,7 @@ from irgraph.ops.operator import Trait
 from irgraph.plans.plan import Sizes
 from irgraph.verbs.insert import outermost_call
 from irgraph.verbs.refusal import op_refusal
-from irgraph.verbs.sharding.candidates import positions
+from irgraph.verbs.sharding.choices.candidates import positions
 from irgraph.verbs.sharding.families import companions
 
 Arguments = Mapping[str, Value]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,7 +16,7 @@ from irgraph.ir.tensor import Tensor
 from irgraph.ops.book import meaning_of
 from irgraph.ops.places import ONCE, OWN, Outer, Place, times
 from irgraph.verbs.refusal import op_refusal
-from irgraph.verbs.sharding.candidates import (
+from irgraph.verbs.sharding.choices.candidates import (
     Candidate,
     candidates_of,
     changed_tensors,
@@ -23,7 +24,7 @@ from irgraph.verbs.sharding.candidates import (
     draws,
     with_runs,
 )
-from irgraph.verbs.sharding.costs import (
+from irgraph.verbs.sharding.choices.costs import (
     DATA,
     EXPOSURE,
     FREE,
@@ -36,6 +37,18 @@ from irgraph.verbs.sharding.costs import (
 )
 from irgraph.verbs.sharding.local_tensors import LocalTensors
 from irgraph.verbs.sharding.shares import Shares
+
+
+class FutureCosts(Protocol):
+    """Costs of later calls by the places of tensors."""
+
+    def has(self, tensor: Tensor) -> bool:
+        """Return whether the costs of a tensor's places are known."""
+        ...
+
+    def cost(self, tensor: Tensor, place: Place) -> Cost:
+        """Return the cost of later calls if a tensor is in a place."""
+        ...
 
 
 class Choice(Struct, frozen=True):
@@ -56,6 +69,41 @@ class Choice(Struct, frozen=True):
     is_synchronized: bool = False
 
 
+class Evaluation(Struct, frozen=True):
+    """The cost of a choice.
+
+    Attributes:
+        choice: the choice.
+        conversions: the cost of conversions of operands.
+        work: the time of the call, in bytes through memory.
+        future: the cost of later calls by the places of the results.
+    """
+
+    choice: Choice
+    conversions: Cost = FREE
+    work: float = 0.0
+    future: Cost = FREE
+
+    @property
+    def cost(self) -> Cost:
+        """The cost by which choices are compared."""
+        return self.conversions + Cost(time=self.work) + self.future
+
+
+class Decision(Struct, frozen=True):
+    """The ways that were possible for a call.
+
+    Attributes:
+        call: the call.
+        places: the places of its operands before, by name.
+        evaluations: the possible choices.
+    """
+
+    call: Op
+    places: Mapping[str, Place]
+    evaluations: Sequence[Evaluation]
+
+
 @dataclass
 class Chooser:
     """Choices by the present places of tensors.
@@ -67,6 +115,11 @@ class Chooser:
         origins: origins of tensors that are not data.
         last_runs: the runs in which an axis was split last, by its size.
         unread: names of results that no op reads, which may be terms of a sum on any device.
+        future: costs of later calls by places, from an earlier pass.
+        decisions: the decisions in launch order.
+        transfers: the cost of all conversions, without activations that are complete.
+        exposed: bytes of activations that were made complete.
+        work: the time of all calls.
     """
 
     tensors: LocalTensors
@@ -74,25 +127,58 @@ class Chooser:
     pins: Mapping[str, Place]
     origins: dict[str, str] = field(default_factory=dict)
     unread: Set[str] = frozenset()
+    future: FutureCosts | None = None
     last_runs: dict[str, Outer] = field(default_factory=dict)
+    decisions: list[Decision] = field(default_factory=list)
+    transfers: Cost = FREE
+    exposed: float = 0.0
+    work: float = 0.0
 
     def choose(self, op: Op) -> Choice:
         """Return the cheapest way to run a call of one position.
 
         Raises ``RefusedError`` if no way is legal.
         """
-        best: tuple[Cost, Choice] | None = None
-        for candidate in self._candidates(op):
-            evaluated = self._evaluate(op, candidate)
-            if evaluated is not None and (best is None or evaluated[0] < best[0]):
-                best = evaluated
-        if best is None:
+        evaluations = [
+            evaluation
+            for candidate in self._candidates(op)
+            if (evaluation := self._evaluate(op, candidate)) is not None
+        ]
+        if not evaluations:
             raise op_refusal(op, self._fault(op))
+        best = self._best(evaluations)
+        self.record(op, best.choice, *evaluations)
+        self.work += best.work
         for tensor in op.inputs:
-            place = best[1].operands[tensor.name]
+            place = best.choice.operands[tensor.name]
             if place.kind == "split":
                 self.last_runs[str(tensor.shape[place.axis])] = place.outer
-        return best[1]
+        return best.choice
+
+    def _best(self, evaluations: Sequence[Evaluation]) -> Evaluation:
+        return min(evaluations, key=lambda evaluation: evaluation.cost)
+
+    def follow(self, op: Op, choice: Choice) -> Choice:
+        """Return a choice that is made elsewhere; add its cost."""
+        self.record(op, choice, Evaluation(choice))
+        return choice
+
+    def charge(self, tensor: Tensor, place: Place) -> None:
+        """Add the cost of a conversion."""
+        if self.tensors.is_convertible(tensor, place):
+            return
+        cost = self._conversion_cost(tensor, place)
+        if self._is_data(tensor):
+            self.exposed += cost.exposed
+            cost = Cost(time=cost.time)
+        self.transfers += cost
+
+    def record(self, op: Op, choice: Choice, *evaluations: Evaluation) -> None:
+        """Record the possible choices of a call; add the cost of conversions for one."""
+        places = {tensor.name: self._place(tensor) for tensor in op.inputs}
+        self.decisions.append(Decision(op, places, evaluations))
+        for tensor in op.inputs:
+            self.charge(tensor, choice.operands[tensor.name])
 
     def _candidates(self, op: Op) -> Iterator[Candidate]:
         """Yield the ways to run a call, those along a letter in all runs that may fit.
@@ -126,28 +212,31 @@ class Chooser:
     def _place(self, tensor: Tensor) -> Place:
         return self.tensors.places[tensor.name]
 
-    def _evaluate(self, op: Op, candidate: Candidate) -> tuple[Cost, Choice] | None:
-        """Return the cost of a candidate and the choice, ``None`` if it is not possible."""
+    def _evaluate(self, op: Op, candidate: Candidate) -> Evaluation | None:
+        """Return the cost of a candidate, ``None`` if it is not possible."""
         if not self._is_possible(op, candidate):
             return None
         candidate = replace(candidate, operands=tuple(self._operand_places(op, candidate)))
         operands, results = self._with_factors(op, candidate)
         if not self._has_workspaces(op, operands) or not self._can_write(op, operands, results):
             return None
-        cost = FREE
+        place_by_name = dict(zip((tensor.name for tensor in op.inputs), operands, strict=True))
+        if any(place_by_name[t.name] != p for t, p in zip(op.inputs, operands, strict=True)):
+            # a tensor that is an operand twice has one place
+            return None
+        conversions, future = FREE, FREE
         for tensor, place in zip(op.inputs, operands, strict=True):
-            cost += self._conversion(tensor, place)
-        cost += Cost(time=self._work(op, candidate, operands, results))
+            conversions += self._conversion(tensor, place)
         for tensor, place in zip(changed_tensors(op), results, strict=True):
-            cost += self._debt(tensor, place)
-        names = (tensor.name for tensor in op.inputs)
+            future += self._debt(tensor, place)
         changed = (tensor.name for tensor in changed_tensors(op))
         choice = Choice(
-            dict(zip(names, operands, strict=True)),
+            place_by_name,
             dict(zip(changed, results, strict=True)),
             candidate.letter,
         )
-        return cost, choice
+        work = self._work(op, candidate, operands, results)
+        return Evaluation(choice, conversions, work, future)
 
     def _has_workspaces(self, op: Op, operands: Sequence[Place]) -> bool:
         """Return whether workspaces are read where, and only where, a call needs a rank's own."""
@@ -297,14 +386,28 @@ class Chooser:
     def _conversion(self, tensor: Tensor, place: Place) -> Cost:
         if self.tensors.is_convertible(tensor, place):
             return FREE
+        cost = self._conversion_cost(tensor, place)
+        # a second pass counts the later work on complete activations itself
+        is_counted = self.future is not None and self._is_data(tensor)
+        return Cost(time=cost.time) if is_counted else cost
+
+    def _is_data(self, tensor: Tensor) -> bool:
+        return self.origins.get(tensor.name, DATA) == DATA
+
+    def _conversion_cost(self, tensor: Tensor, place: Place) -> Cost:
         origin = self.origins.get(tensor.name, DATA)
         return conversion_cost(tensor, self._place(tensor), place, self.shares.ranks, origin)
 
     def _debt(self, tensor: Tensor, place: Place) -> Cost:
-        """Return the cost of the sum of a result, or of its conversion to its pin."""
+        """Return the cost of later calls by a result's place.
+
+        It is the conversion to its pin, the cost of an earlier pass, or else the sum of its terms.
+        """
         pin = self.pins.get(tensor.name)
         if pin is not None and pin != place:
             return conversion_cost(tensor, place, pin, self.shares.ranks)
+        if self.future is not None and self.future.has(tensor):
+            return self.future.cost(tensor, place)
         return Cost(time=owed_cost(tensor, place, self.shares.ranks))
 
     def _work(

@@ -42,7 +42,7 @@ class Candidate(Struct, frozen=True):
     runs: Outer = ONCE
 
 
-CANDIDATES_SLOT = "irgraph.verbs.sharding.candidates"
+CANDIDATES_SLOT = "irgraph.verbs.sharding.choices.candidates"
 POSITIONS_SLOT = "irgraph.verbs.sharding.positions"
 RESULTS_SLOT = "irgraph.verbs.sharding.results"
 
