@@ -8,7 +8,7 @@ import torch
 from msgspec import Struct
 
 from irgraph.diagnostics import Diagnostic, IrgraphError, SourceSpan
-from irgraph.execute.substitutes import COLLECTIVES, SUBSTITUTES, collectives
+from irgraph.execute.substitutes import COLLECTIVES, SUBSTITUTES, no_op
 from irgraph.execute.torch_values import Torch, literal
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
@@ -77,15 +77,10 @@ def _tensors(value: Value, lookup: Lookup) -> Torch:
     return value
 
 
-def has_collectives(graph: Graph) -> bool:
-    """Return whether a graph has collectives."""
-    return any(op.name in COLLECTIVES for op in graph.leaves())
-
-
-def computation(op: Op, graph: Graph, ranks: int = 1) -> Computation | str:
+def computation(op: Op, graph: Graph) -> Computation | str:
     """Return the computation of a leaf, or the reason why it cannot be computed."""
     if op.name in COLLECTIVES:
-        return Computation(None, collectives(ranks)[op.name])
+        return Computation(None, no_op)
     schema = resolve(op, graph.schemas)
     if schema is None:
         return "no known schema takes these operands"
@@ -105,12 +100,8 @@ def computation(op: Op, graph: Graph, ranks: int = 1) -> Computation | str:
     return Computation(schema, call)
 
 
-def computations(
-    graph: Graph, ranks: int = 1, excluded: Collection[str] = ()
-) -> dict[Op, Computation]:
-    """Return the computation of each leaf; ``ranks`` processes reduce.
-
-    Ops named in ``excluded`` are omitted.
+def computations(graph: Graph, excluded: Collection[str] = ()) -> dict[Op, Computation]:
+    """Return the computation of each leaf, except for ops named in ``excluded``.
 
     Raises:
         IrgraphError: names every kind of op that cannot be executed, with its number and position.
@@ -120,7 +111,7 @@ def computations(
     for op in graph.leaves():
         outcome: Computation | str = UNKNOWN_CALLS if op.is_autograd and op.outputs else ""
         if not outcome and not is_label(op) and op.name not in excluded:
-            outcome = computation(op, graph, ranks)
+            outcome = computation(op, graph)
         if isinstance(outcome, Computation):
             computation_by_op[op] = outcome
         elif outcome:

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from irgraph.diagnostics import Diagnostic, SourceSpan, fail
 from irgraph.execute.coverage import kind_of_call
 from irgraph.execute.host_reads import ReadPair, pair_reads
-from irgraph.execute.machine import Inspect, run
+from irgraph.execute.machine import Inspect
 from irgraph.execute.narrow.reference import is_quantized, tolerance_of
+from irgraph.execute.ranks.replicas import average_gradients, run_replicas
 from irgraph.execute.records import DECLARED, Compared, Comparison, Result
 from irgraph.execute.rounding.conditioning import deviation, perturbed_runs
 from irgraph.execute.rounding.scatter import MAX_SCATTER_FACTOR, scatter
@@ -48,7 +49,8 @@ class Trial(Struct, frozen=True, dict=True):
     """Two graphs at the sizes at which they run, and the result of the first on drawn values.
 
     ``original`` is the first graph with its types before widening. ``start`` has the initial values
-    of both if the first ran with others.
+    of both if the first ran with others. ``equal`` if all ranks have equal inputs; ``uses_means``
+    if only the second graph has collectives, and the first one's gradients are means over ranks.
     """
 
     before: Graph
@@ -60,11 +62,16 @@ class Trial(Struct, frozen=True, dict=True):
     original: Graph
     start: Mapping[str, Torch] = {}
     inspect: Inspect | None = None
+    equal: bool = False
+    uses_means: bool = False
 
     @cached_property
     def kinds(self) -> Mapping[str, str]:
         """Kinds of the live-out tensors of the first graph that are compared, by name."""
-        return live_out(self.before)
+        kinds = live_out(self.before)
+        if self.uses_means:
+            return {name: kind for name, kind in kinds.items() if kind == "gradient"}
+        return kinds
 
     @property
     def elementwise(self) -> bool:
@@ -79,13 +86,14 @@ class Trial(Struct, frozen=True, dict=True):
     @cached_property
     def second(self) -> Result:
         """Result of the second graph."""
-        return run(
+        return run_replicas(
             self.after,
             self.start_values,
             self.seed,
             self.ranks,
             manner=self.manner,
             inspect=self.inspect,
+            equal=self.equal,
         )
 
     @cached_property
@@ -118,9 +126,11 @@ class Trial(Struct, frozen=True, dict=True):
         """Results of both graphs with perturbed values."""
         pairs = ((self.before, self.first.initial), (self.after, self.start_values))
         before, after = (
-            list(perturbed_runs(graph, values, self.seed, self.ranks, self.manner))
+            list(perturbed_runs(graph, values, self.seed, self.ranks, self.manner, self.equal))
             for graph, values in pairs
         )
+        if self.uses_means:
+            before = [average_gradients(self.before, result) for result in before]
         return before, after
 
     def deviation(self, name: str, other: str) -> Torch:

@@ -47,15 +47,13 @@ def run(
     graph: Graph,
     inputs: Mapping[str, Any],
     seed: int,
-    ranks: int = 1,
     watch: Watch | None = None,
     manner: str = TAME,
     inspect: Inspect | None = None,
 ) -> Result:
     """Run a graph; see ``irgraph.execute.execute`` for the arguments and errors.
 
-    Collectives act as if ``ranks`` processes had the same values. ``manner`` is the way in which
-    values are drawn.
+    Collectives act as in a single process. ``manner`` is the way in which values are drawn.
     """
     names = graph.by_name.keys() | sources_of(graph).keys()
     for name in inputs:
@@ -64,7 +62,7 @@ def run(
             hint = f"; did you mean {matches[0]!r}?" if matches else ""
             raise fail(f"an input is given for %{name}, which the model lacks{hint}", exit_code=2)
     with without_autograd(precision(graph)):
-        machine = Machine(graph, inputs, Drawer(graph, seed, manner), ranks, watch)
+        machine = Machine(graph, inputs, Drawer(graph, seed, manner), watch)
         machine.inspect = inspect
         machine.run()
     return Result(machine.values, machine.initial, machine.read)
@@ -107,7 +105,6 @@ class Machine:
         graph: Graph,
         inputs: Mapping[str, Any],
         drawer: Drawer,
-        ranks: int = 1,
         watch: Watch | None = None,
         excluded: Collection[str] = (),
     ) -> None:
@@ -125,7 +122,7 @@ class Machine:
         self._draw_counts: dict[str, int] = {}
         self._absent_statistics: set[str] = set()
         self._drawer = drawer
-        self.computations = computations(graph, ranks, excluded)
+        self.computations = computations(graph, excluded)
         self._declare()
 
     def _declare(self) -> None:

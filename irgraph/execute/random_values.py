@@ -12,6 +12,7 @@ from itertools import islice
 import torch
 
 from irgraph.execute.integer_constraints import (
+    COPIES,
     BagLengths,
     BagStarts,
     ExactValues,
@@ -22,7 +23,7 @@ from irgraph.execute.integer_constraints import (
 from irgraph.execute.torch_values import DTYPES, Torch, view_of
 from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.op import Op, Value, tensors_in
-from irgraph.ir.schema import bind, resolve
+from irgraph.ir.schema import arguments_of, bind, resolve
 from irgraph.ir.tensor import Tensor
 
 TAME, SIGNED, WIDE, UNDEFINED = "tame", "signed", "wide", "undefined"
@@ -87,6 +88,7 @@ class Drawer:
         self._manner = manner
         self._rules: Mapping[str, Sequence[Rule]] = integer_rules(graph)
         self._positive = _positive_buffers(graph)
+        self._shares = _share_buffers(graph)
         self._critical = EXTREMES + constants_of(graph)
         roles = {d.role for d in graph.tensors if DTYPES[d.tensor.dtype].is_floating_point}
         self._undefined = "input" if "input" in roles else "param"
@@ -97,7 +99,7 @@ class Drawer:
 
     def fill(self, tensor: Tensor, view: Torch, role: str) -> None:
         """Fill a tensor's memory by its role."""
-        view.copy_(self._values(tensor, role))
+        view.copy_(self._bounded(tensor, self._values(tensor, role)))
 
     def apply_rules(self, buffer: str, storage: Torch, shift: int = 0) -> None:
         """Redraw the integers of a buffer that ops use as row numbers, starts or lengths."""
@@ -154,6 +156,11 @@ class Drawer:
         elif self._manner == TIED:
             values = _tied(values, role, source)
         return values.abs() if positive else values
+
+    def _bounded(self, tensor: Tensor, values: Torch) -> Torch:
+        """Return values between 0 and 1 for a tensor that an op requires to be a share."""
+        is_share = tensor.buffer in self._shares and values.is_floating_point()
+        return values.abs().clamp(max=1) if is_share else values
 
     def _rescaled(self, values: Torch, role: str, source: torch.Generator) -> Torch:
         """Scale a tensor as a unit, and give it one sign in one of two cases."""
@@ -290,6 +297,18 @@ def _positive_buffers(graph: Graph) -> set[str]:
     buffers: set[str] = set()
     for op in reversed(list(graph.leaves())):
         buffers.update(tensor.buffer for tensor in _positive_operands(op, graph, buffers))
+    return buffers
+
+
+def _share_buffers(graph: Graph) -> set[str]:
+    """Return the buffers of targets that must be between 0 and 1, and of their sources."""
+    buffers: set[str] = set()
+    for op in reversed(list(graph.leaves())):
+        if op.base in ("binary_cross_entropy", "binary_cross_entropy_backward"):
+            target = arguments_of(op, graph.schemas).get("target")
+            buffers.update(tensor.buffer for tensor in tensors_in((target,)))
+        elif op.base in COPIES and buffers.intersection(t.buffer for t in op.outputs):
+            buffers.update(tensor.buffer for tensor in op.inputs)
     return buffers
 
 

@@ -126,17 +126,4 @@ SUBSTITUTES: Mapping[str, Callable[..., Torch]] = {
 """Replacements by name of the op; arguments are passed by the schema's names."""
 
 COLLECTIVES = ("c10d.allreduce_", "c10d.allreduce_coalesced_", "c10d.broadcast_", "c10d.barrier")
-
-
-def collectives(ranks: int) -> Mapping[str, Callable[..., Torch]]:
-    """Return replacements for collectives among processes that all have the same values.
-
-    They are called with the operands unchanged: their other arguments are not values.
-    """
-
-    def allreduce(tensors: Sequence[Torch], *_: object, **options: object) -> None:
-        if "AVG" not in str(options.get("reduce_op", "")).upper():
-            for tensor in tensors:
-                tensor.mul_(ranks)
-
-    return dict(zip(COLLECTIVES, (allreduce, allreduce, no_op, no_op), strict=True))
+"""Collectives in place, which change nothing in a single process."""

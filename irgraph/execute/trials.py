@@ -9,10 +9,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from irgraph.diagnostics import IrgraphError, fail
-from irgraph.execute.callables import has_collectives, span_of
+from irgraph.execute.callables import span_of
 from irgraph.execute.comparison import Trial, check_starts, compare, nan_share
 from irgraph.execute.coverage import Observer
-from irgraph.execute.machine import one_thread, run
+from irgraph.execute.machine import one_thread
 from irgraph.execute.narrow.reference import format_effect, is_quantized, run_reference
 from irgraph.execute.random_values import (
     CRITICAL,
@@ -26,6 +26,12 @@ from irgraph.execute.random_values import (
     UNDEFINED,
     WIDE,
 )
+from irgraph.execute.ranks.replicas import (
+    average_gradients,
+    needs_ranks,
+    run_replicas,
+    world_size,
+)
 from irgraph.execute.records import Compared, Comparison, Coverage, Result
 from irgraph.execute.sizes import MAX_SMALL_SIZE, memory, small_sizes
 from irgraph.execute.type_check import type_findings
@@ -33,6 +39,7 @@ from irgraph.execute.widen import short_types, widen_types
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.schema import schemas_of
+from irgraph.ops.live_out import live_out
 
 MANNERS = (SIGNED, WIDE, UNDEFINED, CRITICAL, TIED, LARGE, SMALL, INFINITE)
 SIZES = (MAX_SMALL_SIZE, 5, 3, 5, 4, 3, 4, 3)
@@ -120,9 +127,12 @@ class Trials(Struct, frozen=True):
             before, after = (widen_types(g, width) if width else g for g in small)
             if width != widths[-1] and max(memory(before), memory(after)) > self.limit:
                 continue
-            ranks = 2 if has_collectives(before) and has_collectives(after) else 1
+            inserts = not needs_ranks(before) and needs_ranks(after)
+            ranks = 1 if self.quantized else _world(before, after, number)
+            uses_means = inserts and number % 2 == 1 and "gradient" in live_out(before).values()
+            equal = ranks > 1 and needs_ranks(before) != needs_ranks(after) and not uses_means
             try:
-                first, manner = self._run_first(before, number, ranks, observer, searching)
+                first, manner = self._run_first(before, number, (ranks, equal), observer, searching)
             except IrgraphError:
                 if width == widths[-1]:
                     raise
@@ -134,12 +144,31 @@ class Trials(Struct, frozen=True):
             if self.quantized:
                 unrounded, first = first, run_reference(before, (after,), first, seed, ranks)
                 notes.append(format_effect(before, unrounded, first))
-            trial = Trial(before, after, first, seed, ranks, manner, small[0], start)
+            if ranks > 1:
+                notes.append(f"on ranks with {'equal' if equal else 'different'} inputs")
+            first = average_gradients(before, first) if uses_means else first
+            trial = Trial(
+                before,
+                after,
+                first,
+                seed,
+                ranks,
+                manner,
+                small[0],
+                start,
+                equal=equal,
+                uses_means=uses_means,
+            )
             return trial, notes, (width,)
         raise AssertionError("no width is tried")
 
     def _run_first(
-        self, before: Graph, number: int, ranks: int, observer: Observer, searching: bool
+        self,
+        before: Graph,
+        number: int,
+        world: tuple[int, bool],
+        observer: Observer,
+        searching: bool,
     ) -> tuple[Result, str]:
         """Run the first graph; draw tame values if others lead to nan."""
         wide = self.widen and not self.quantized
@@ -149,7 +178,7 @@ class Trials(Struct, frozen=True):
 
         def run_first(manner: str) -> Result:
             watches = observer.watcher(before), manner, observer.inspector(before)
-            return run(before, {}, seed, ranks, *watches)
+            return run_replicas(before, {}, seed, world[0], *watches, equal=world[1])
 
         first = run_first(manner)
         if manner not in (UNDEFINED, INFINITE) and _shows_nan(before, first, manner):
@@ -160,6 +189,12 @@ class Trials(Struct, frozen=True):
 
     def _seed(self, number: int) -> int:
         return self.seed + 1_000_003 * number
+
+
+def _world(before: Graph, after: Graph, number: int) -> int:
+    """Return the number of ranks on which both graphs run: one if neither has collectives."""
+    sizes = [world_size(graph, number) for graph in (before, after) if needs_ranks(graph)]
+    return max(sizes, default=1)
 
 
 def _shows_nan(graph: Graph, result: Result, manner: str) -> bool:

@@ -366,7 +366,9 @@ def test_reductions_that_both_have_must_come_in_time() -> None:
     reduced, added = "c10d.allreduce_([%g!])\n", "aten.add_(%w!, %g, alpha = -0.1)\n"
     right, early = model(text + reduced + added), model(text + added + reduced)
     assert names(compare(right, early)) == ["w"]
-    assert compare(model(text + added), right).same
+    average = reduced.replace(")", ', reduce_op = "avg")')
+    assert compare(model(text + added), model(text + average + added)).same
+    assert names(compare(model(text + added), right)) == ["g", "w"]
 
 
 def test_what_hardly_changes_is_said_to_say_little() -> None:

@@ -13,8 +13,8 @@ import torch
 from msgspec import Struct
 from msgspec.structs import replace
 
-from irgraph.execute.machine import run
 from irgraph.execute.narrow.preparation import round_to_groups
+from irgraph.execute.ranks.replicas import run_replicas
 from irgraph.execute.records import Result
 from irgraph.execute.tensor_pair import to_dense
 from irgraph.execute.torch_values import DTYPES, Torch, view_of
@@ -112,7 +112,7 @@ def run_reference(
     }
     for name, prepared in rows.items():
         values[name] = round_trip(prepared, values[name].float())
-    return run(before, values, seed, ranks, _Rounding(before, layers) if layers else None)
+    return run_replicas(before, values, seed, ranks, _Rounding(before, layers) if layers else None)
 
 
 class _RoundedLayer(Struct, frozen=True):

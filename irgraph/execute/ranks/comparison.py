@@ -49,7 +49,9 @@ class RankComparison(Trial, frozen=True, dict=True):
     @cached_property
     def second(self) -> Result:
         """Combined results of the ranks."""
-        results = run_ranks(self.models, self.rank_inputs, self.seed, self.manner)
+        results = run_ranks(
+            self.models, self.rank_inputs, [self.seed] * len(self.models), self.manner
+        )
         names = [name for name in live_out(self.before) if name in self.first.values]
         gathered = {name: _gather(name, self.models, results, self.first[name]) for name in names}
         return Result(

@@ -66,7 +66,9 @@ class PipelineComparison(Trial, frozen=True, dict=True):
     @cached_property
     def second(self) -> Result:
         """Results of the ranks, by the whole step's names."""
-        results = run_ranks(self.models, self.rank_inputs, self.seed, self.manner)
+        results = run_ranks(
+            self.models, self.rank_inputs, [self.seed] * len(self.models), self.manner
+        )
         names = {d.label: d.tensor.name for d in self.before.tensors if d.label}
         values: dict[str, Torch] = {}
         for graph, result in zip(self.models, results, strict=True):

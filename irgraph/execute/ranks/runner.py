@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from irgraph.diagnostics import fail
-from irgraph.execute.machine import Machine, precision, without_autograd
+from irgraph.execute.machine import Inspect, Machine, Watch, precision, without_autograd
 from irgraph.execute.random_values import TAME, Drawer
 from irgraph.execute.ranks.collectives import COLLECTIVE_OPS
 from irgraph.execute.records import Result
@@ -29,10 +29,12 @@ Mail: TypeAlias = dict[tuple[int, int], deque[list[Torch]]]
 def run_ranks(
     models: Sequence[Graph],
     rank_inputs: Sequence[Mapping[str, Any]],
-    seed: int,
+    seeds: Sequence[int],
     manner: str = TAME,
+    watch: Watch | None = None,
+    inspect: Inspect | None = None,
 ) -> list[Result]:
-    """Run the models of all ranks; ``rank_inputs`` are the initial values of each.
+    """Run the models of all ranks; ``rank_inputs`` and ``seeds`` are the initial values of each.
 
     Raises:
         IrgraphError: an op cannot be executed, the ranks reach different collectives, wait for each
@@ -41,8 +43,12 @@ def run_ranks(
     with without_autograd(precision(models[0])):
         ranks = [
             _Rank(number, graph, values, Drawer(graph, seed, manner))
-            for number, (graph, values) in enumerate(zip(models, rank_inputs, strict=True))
+            for number, (graph, values, seed) in enumerate(
+                zip(models, rank_inputs, seeds, strict=True)
+            )
         ]
+        for rank in ranks:
+            rank.machine.watch, rank.machine.inspect = watch, inspect
         mail: Mail = defaultdict(deque)
         while not all(rank.done for rank in ranks):
             progress = [rank.advance(mail) for rank in ranks]

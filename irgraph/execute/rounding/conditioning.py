@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from irgraph.diagnostics import IrgraphError
-from irgraph.execute.machine import run
 from irgraph.execute.random_values import CRITICAL, TIED, constants_of, without_repetitions
+from irgraph.execute.ranks.replicas import run_replicas
 from irgraph.execute.records import Result
 from irgraph.execute.torch_values import Torch
 from irgraph.ir.effects import is_view, written_by
@@ -95,7 +95,7 @@ class Perturbation:
 
 
 def perturbed_runs(
-    graph: Graph, inputs: Mapping[str, Any], seed: int, ranks: int, manner: str
+    graph: Graph, inputs: Mapping[str, Any], seed: int, ranks: int, manner: str, equal: bool
 ) -> Iterator[Result]:
     """Yield the results of a graph with perturbed values, initial values included."""
     for number in range(RUNS):
@@ -104,7 +104,7 @@ def perturbed_runs(
         for value in changed.values():
             perturbation.perturb(value)
         try:
-            yield run(graph, changed, seed, ranks, perturbation, manner)
+            yield run_replicas(graph, changed, seed, ranks, perturbation, manner, equal=equal)
         except IrgraphError:
             continue  # a size or an index depends on values that a rounding changes
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from irgraph.execute.machine import run
+from irgraph.execute.ranks.replicas import run_replicas
 from irgraph.execute.torch_values import Torch
 from irgraph.execute.widen import SHORT, short_types, widen_types, with_explicit_tf32
 from irgraph.ir.dtypes import DIGITS
@@ -56,11 +56,11 @@ def scatter(
     dtype_by_name = {t.name: t.dtype for t in expanded.by_name.values() if t.dtype in UNIT_ROUNDOFF}
     types = {name: kind for name, kind in dtype_by_name.items() if name not in layer_tensors}
     wide = widen_types(expanded)
-    reference = run(wide, inputs, seed, ranks)
+    reference = run_replicas(wide, inputs, seed, ranks)
     selected = [name for name in names if name in reference.values]
     squares = dict.fromkeys(selected, 0.0)
     for draw in range(DRAWS):
-        rounded = run(wide, inputs, seed, ranks, _Rounding(types, seed * DRAWS + draw))
+        rounded = run_replicas(wide, inputs, seed, ranks, _Rounding(types, seed * DRAWS + draw))
         for name in selected:
             squares[name] += norm(_dense(rounded[name]) - _dense(reference[name])) ** 2
     return {name: math.sqrt(square / DRAWS) for name, square in squares.items()}
