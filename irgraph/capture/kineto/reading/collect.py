@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from operator import attrgetter
@@ -41,6 +42,10 @@ MTIA_KINDS = {
     "dma_request": EventKind.MEMCPY,
 }  # fmt: skip
 """Kinds of an MTIA device's events by name; all other events are kernels."""
+
+ROCM_COPY = re.compile(r"MEMORY_COPY_\w+|__amd_rocclr_copyBuffer\w*(\.kd)?")
+ROCM_FILL = re.compile(r"__amd_rocclr_fillBuffer\w*(\.kd)?")
+"""Names of copies and fills that ROCm up to 7.1 records as kernels."""
 
 CATEGORIES = {
     "cpu_op": EventKind.OP, "operator": EventKind.OP, "user_annotation": EventKind.ANNOTATION,

@@ -11,7 +11,14 @@ import numpy as np
 
 from irgraph import gc_pause
 from irgraph.capture.common.source import Source
-from irgraph.capture.kineto.reading.collect import CATEGORIES, MTIA_KINDS, MTIA_WORK, Collector
+from irgraph.capture.kineto.reading.collect import (
+    CATEGORIES,
+    MTIA_KINDS,
+    MTIA_WORK,
+    ROCM_COPY,
+    ROCM_FILL,
+    Collector,
+)
 from irgraph.capture.kineto.reading.columns import Columns
 from irgraph.capture.kineto.reading.container import blocks
 from irgraph.capture.kineto.reading.events import EventReader
@@ -252,6 +259,10 @@ def _kinds(columns: dict[str, Array], collector: Collector, health: Health) -> A
         on_mtia = numbers == categories.index(MTIA_WORK)
         for name in MTIA_KINDS.keys() & collector.names.table:
             kinds[on_mtia & (columns["name"] == collector.names.table[name])] = MTIA_KINDS[name]
+    for pattern, kind in ((ROCM_COPY, EventKind.MEMCPY), (ROCM_FILL, EventKind.MEMSET)):
+        rocm_names = [i for i, n in enumerate(collector.names.table) if pattern.fullmatch(n)]
+        if rocm_names:
+            kinds[(kinds == EventKind.KERNEL) & np.isin(columns["name"], rocm_names)] = kind
     old_spellings = [
         c for c in categories if c != c.lower() and c.lower() in CATEGORIES and c != "Trace"
     ]

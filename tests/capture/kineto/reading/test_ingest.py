@@ -624,3 +624,19 @@ def test_an_id_of_several_operators_names_none(tmp_path: Path) -> None:
 
     tree = build_tree(read_kineto(write(tmp_path, change)))
     assert (tree.op[np.flatnonzero(tree.trace.on_device)] < 0).all()
+
+
+def test_copies_that_rocm_records_as_kernels_are_copies(tmp_path: Path) -> None:
+    names = ("__amd_rocclr_copyBufferAligned.kd", "MEMORY_COPY_HOST_TO_DEVICE",
+             "__amd_rocclr_fillBufferAligned", "my__amd_rocclr_copyBuffer")  # fmt: skip
+
+    def change(found: list[Event]) -> None:
+        for event, name in zip(kernels(found), names * 3, strict=True):
+            event["name"] = name
+
+    trace = read_kineto(write(tmp_path, change))
+    kinds = dict(
+        zip(map(trace.text, range(len(trace))), trace.columns["kind"].tolist(), strict=True)
+    )
+    expected = [EventKind.MEMCPY, EventKind.MEMCPY, EventKind.MEMSET, EventKind.KERNEL]
+    assert [kinds[name] for name in names] == expected
