@@ -42,8 +42,13 @@ def _register(custom: CustomOp, library_name: str, base: str) -> None:
     _LIBRARIES.append(library)
     schema = parse_schema(custom.schema)
     library.define(EMPTY_LIST.sub(r"\1? \2=None", custom.schema.partition("::")[2]))
-    library.impl(base, _by_name(schema, custom.reference), "CPU")
-    library.impl(base, _by_name(schema, custom.types or custom.reference), "Meta")
+    reference = _by_name(schema, custom.reference)
+    if any(argument.is_tensor for argument in schema.arguments):
+        library.impl(base, reference, "CPU")
+        library.impl(base, _by_name(schema, custom.types or custom.reference), "Meta")
+    else:
+        # no tensor has a device by which torch could choose a kernel
+        library.impl(base, reference, "CompositeExplicitAutograd")
     if custom.backward is not None:
         library.impl(base, _autograd_kernel(custom, schema), "Autograd")
 

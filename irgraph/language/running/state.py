@@ -337,6 +337,9 @@ def _unknown_name_note(selection: Selection, index: Index) -> str:
     if isinstance(pattern, NamedOps):
         return ""
     name = pattern.ops[0].op
+    if name in index.by_name:
+        example = "{ %s = aten.relu(%a)  %y = aten.mul(%s, %s) }"
+        return f": no {name} has these operands; an op that is read twice has a name: {example}"
     similar = _cached_suggestion(name, tuple(index.by_name))
     library = name.replace("::", ".").partition(".")[0]
     if not similar and library in ("torch", "nn", "F"):
