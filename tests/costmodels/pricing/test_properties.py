@@ -23,13 +23,21 @@ DEVICES = ("h100-80gb-hbm3", "a100-sxm4-80gb")
 MAX_FALL = 0.05
 """Largest share by which a time may fall while a size doubles."""
 
-OTHER_KERNELS = {
-    "linear": "a longer sum is split over more blocks, an unaligned side becomes aligned",
-    "scatter": "rows that become aligned to 16 bytes are copied by blocks",
+SHORT_KERNELS = {
+    "linear": "cuBLAS chooses among kernels that differ by microseconds",
     "norm": "more channels occupy more multiprocessors",
-    "reduce": "a longer sum is split over more blocks",
+    "reduce": "few rows are added up by one thread after the other, more by several",
 }
-"""Sweeps whose calls may run a faster kernel at a larger size, with the reason."""
+"""Sweeps whose short calls may run a faster kernel at a larger size, and why."""
+
+VECTORS = {**SHORT_KERNELS, "scatter": "blocks copy rows of whole vectors"}
+"""Sweeps whose unaligned calls may do so, and why."""
+
+LONG_US = 20.0
+"""Minimum microseconds of a call that fills the device with any kernel."""
+
+ALIGNED = 64
+"""Multiple to which sides are rounded up: then all run the kernels for whole vectors."""
 
 
 def drawn_case(sweep: str, source: random.Random, dtype: str) -> tuple[Case, str]:
@@ -52,7 +60,7 @@ def time_of(graph: Graph, device: str, indices: str = "") -> float:
     return sum(kernel.time for kernels in priced.kernels.values() for kernel in kernels)
 
 
-@pytest.mark.parametrize("sweep", sorted(set(shipped_sweeps()) - set(OTHER_KERNELS)))
+@pytest.mark.parametrize("sweep", sorted(set(shipped_sweeps()) - set(VECTORS)))
 def test_a_time_does_not_fall_while_a_size_doubles(sweep: str) -> None:
     source = random.Random(sweep)
     for _ in range(3):
@@ -61,6 +69,23 @@ def test_a_time_does_not_fall_while_a_size_doubles(sweep: str) -> None:
         for device in DEVICES:
             small, large = (time_of(graph, device, case.indices) for graph in graphs)
             assert large >= (1 - MAX_FALL) * small, (device, case.key, name)
+
+
+@pytest.mark.parametrize("sweep", VECTORS)
+def test_a_long_time_does_not_fall_while_an_aligned_size_doubles(sweep: str) -> None:
+    source, long_calls = random.Random(sweep), 0
+    min_time = LONG_US if sweep in SHORT_KERNELS else 0.0
+    for _ in range(10):
+        case, name = drawn_case(sweep, source, "f32")
+        sizes = {side: -(-size // ALIGNED) * ALIGNED for side, size in case.sizes.items()}
+        sizes |= {"batch": case.sizes["batch"]} if "batch" in sizes else {}
+        doubled = {**sizes, name: 2 * sizes[name]}
+        graphs = [captured_case(case, **sizes), captured_case(case, **doubled)]
+        for device in DEVICES:
+            small, large = (time_of(graph, device, case.indices) for graph in graphs)
+            long_calls += small >= min_time
+            assert small < min_time or large >= (1 - MAX_FALL) * small, (device, case.key, name)
+    assert long_calls >= 3
 
 
 CONVERSION = 0.5
