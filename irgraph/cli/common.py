@@ -60,7 +60,8 @@ CardOption = Annotated[
     typer.Option(
         "--device",
         metavar="NAME|FILE",
-        help="A device sheet (default: the card of the model's measured times, else v100).",
+        help="A device sheet (default: the card of the model's measured times, or that of capture "
+        "--card, else v100).",
     ),
 ]
 FormulasOption = Annotated[

@@ -47,6 +47,10 @@ def cached_per_graph(compute: Callable[[Graph], V]) -> Callable[[Graph], V]:
     return cached
 
 
+DEFAULT_SHEET = "v100"
+"""Device sheet of a model that names no other one."""
+
+
 class Device(Struct, frozen=True):
     """A device that the step uses.
 
@@ -109,7 +113,7 @@ class Graph(Struct, frozen=True, eq=False, dict=True):
     dims: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, Value] = field(default_factory=lambda: EMPTY)
     schemas: tuple[str, ...] = ()
-    devices: tuple[Device, ...] = (Device("gpu0", "v100"),)
+    devices: tuple[Device, ...] = (Device("gpu0", DEFAULT_SHEET),)
     streams: tuple[Stream, ...] = ()
     tensors: tuple[Declared, ...] = ()
     ops: tuple[Op, ...] = ()

@@ -10,6 +10,10 @@ CARD = "measured_on"
 """Setting of a model: the card on which its times were measured, as the card's driver calls it."""
 
 
+EMULATED_CARD = "card"
+"""Setting of a captured model: device sheet of the card whose properties the program read."""
+
+
 def measured_card(graph: Graph) -> str:
     """Return the card on which a model's times were measured, ``""`` if it is unknown."""
     return str(graph.settings.get(CARD, ""))

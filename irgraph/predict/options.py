@@ -19,7 +19,7 @@ from irgraph.ir.resize import with_dims
 from irgraph.overheads.default_host import DEFAULT_HOST
 from irgraph.schedule.accounting import Accounting, find_accounting
 
-DEFAULTS = "None takes the card of the model's measured times, or else v100"
+DEFAULTS = "None takes the card of the model's measured times or of its capture, or else v100"
 
 
 class PredictOptions(PriceOptions, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class PredictOptions(PriceOptions, frozen=True, kw_only=True):
 
     Attributes:
         device: a shipped device sheet by name, or the path of one's own; ``None`` takes the card
-            that the model's measured times come from, or else ``v100``.
+            of the model's measured times, or of ``capture --card``, or else ``v100``.
         host: a shipped host table by name, or the path of one's own; ``default`` is the table of
             the step's release of torch (``irgraph.overheads.default_host``).
         dims: other sizes for some of the model's dimensions.

@@ -13,7 +13,7 @@ from irgraph import gc_pause
 from irgraph.backend import DeviceFacts, backend
 from irgraph.ir.cost import Host, Kernel, Priced
 from irgraph.ir.graph import Graph
-from irgraph.ir.measured_times import measured_card
+from irgraph.ir.measured_times import EMULATED_CARD, measured_card
 from irgraph.ir.rarer_steps import share_of
 from irgraph.ir.resize import unresized_warnings
 from irgraph.ir.step_notes import step_notes
@@ -238,9 +238,10 @@ def _device(sheet: DeviceFacts) -> dict[str, Any]:
 
 
 def device_of(*graphs: Graph) -> str:
-    """Return the device of the models' measured times, else ``v100``."""
+    """Return the device of the models' measured times, else the captured card, else ``v100``."""
     card = next(filter(None, map(measured_card, graphs)), "")
-    return backend().device_of_card(card) or DEFAULT_DEVICE
+    emulated = next(filter(None, (graph.settings.get(EMULATED_CARD) for graph in graphs)), "")
+    return backend().device_of_card(card) or str(emulated) or DEFAULT_DEVICE
 
 
 def reschedule(prediction: Prediction, priced: Priced, measured: str) -> Prediction:

@@ -23,7 +23,7 @@ from irgraph.capture.common.result import Capture, require_valid
 from irgraph.capture.common.streams import order_backward
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.accelerator import CPU_NOTES, as_accelerator
-from irgraph.capture.emulate.cards.card import SETTING, EmulatedCard
+from irgraph.capture.emulate.cards.card import EmulatedCard
 from irgraph.capture.emulate.communication import current_communication
 from irgraph.capture.emulate.forms import accelerator_forms
 from irgraph.capture.emulate.known_values import KnownValues
@@ -49,8 +49,9 @@ from irgraph.capture.live.module_ranges import hints_of, module_ranges
 from irgraph.capture.live.torch_warnings import without_stderr
 from irgraph.diagnostics import SourceSpan, fail
 from irgraph.ir.effects import written_by
-from irgraph.ir.graph import Graph, Stream
+from irgraph.ir.graph import DEFAULT_SHEET, Device, Graph, Stream
 from irgraph.ir.loading import UNTIMED, Loading
+from irgraph.ir.measured_times import EMULATED_CARD
 from irgraph.ir.op import Value
 from irgraph.ir.ranks import GROUPS, RANK, RANKS, groups_text
 from irgraph.ir.rarer_steps import INCLUDED, OMITTED
@@ -179,8 +180,9 @@ def lower_recording(
     calls = order_backward(calls, lowering.streams)
     assembler = Assembler(calls)
     settings: dict[str, Value] = {"source": "live", "captured_on": device}
+    sheet = DEFAULT_SHEET
     if spec.card is not None:
-        settings[SETTING] = spec.card.sheet
+        settings[EMULATED_CARD] = sheet = spec.card.sheet
     settings |= {
         "torch": _torch_version(),
         **live_ranks(),
@@ -195,6 +197,7 @@ def lower_recording(
         dims=spec.dims,
         settings=settings | ({"pinned": True} if is_pinned else {}),
         schemas=tuple(lowering.schemas),
+        devices=(Device("gpu0", sheet),),
         streams=tuple(Stream(name, "gpu0") for name in lowering.streams.names.values() if name),
         tensors=assembler.tensors,
         ops=assembler.ops,

@@ -39,6 +39,10 @@ def test_a_program_runs_the_code_of_its_card(tmp_path: Path, card: str | None, b
     name = "H100-80GB-HBM3" if card else "A100-SXM4-80GB"
     assert any(f"its card: those of {name}" in note for note in captured.notes)
     assert captured.graph.settings.get("card") == (name if card else None)
+    # the header and predictions follow the card
+    sheet = name if card else "v100"
+    assert captured.graph.devices[0].sheet == sheet
+    assert irgraph.predict(captured.graph).options.device == sheet
 
 
 def test_attention_before_ampere_has_no_flash_kernel() -> None:

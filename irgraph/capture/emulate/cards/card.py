@@ -7,9 +7,6 @@ from msgspec import Struct
 from irgraph.backend import backend
 from irgraph.diagnostics import fail
 
-SETTING = "card"
-"""Setting of a model with the card that was emulated."""
-
 TARGET = "sm_"
 """Prefix of the compilation targets of cards that run CUDA."""
 
