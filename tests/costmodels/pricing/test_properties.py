@@ -88,6 +88,24 @@ def test_a_long_time_does_not_fall_while_an_aligned_size_doubles(sweep: str) -> 
     assert long_calls >= 3
 
 
+TWINS = ("h100-80gb-hbm3", "gh200", "h200")
+"""Cards with one chip and other memories."""
+
+
+@pytest.mark.parametrize("sweep", sorted(shipped_sweeps()))
+def test_cards_with_one_chip_differ_by_their_memory(sweep: str) -> None:
+    source = random.Random(f"twins {sweep}")
+    bandwidths = [load_device(device).dram_gbs.datasheet for device in TWINS]
+    most = 1.15 * max(bandwidths) / min(bandwidths)
+    for dtype in ("f32", "f16", "bf16"):
+        case, _ = drawn_case(sweep, source, dtype)
+        if "host" in case.op or "device" in case.op:  # GH200's link to its host is another one
+            continue
+        graph = captured_case(case)
+        times = [time_of(graph, device, case.indices) for device in TWINS]
+        assert max(times) <= most * min(times), (case.key, times)
+
+
 CONVERSION = 0.5
 """Microseconds by which short kernels of 16 bits are longer: they convert to f32 and back."""
 
