@@ -45,7 +45,7 @@ def count(result: Capture, base: str) -> int:
     [
         ("torch.isnan(loss)", "False (isnan of"),
         ("torch.isinf(loss).any().item()", "False (any of"),
-        ("not torch.isfinite(loss)", "True (mul of"),
+        ("not torch.isfinite(loss)", "True (isfinite of"),
         ("loss != loss", "False (ne of"),
         ("torch.isnan(net.weight).sum() > 0", "False (gt of"),
         ("loss > 1e4", "False (gt of"),

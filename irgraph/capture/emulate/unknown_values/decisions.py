@@ -98,6 +98,8 @@ class UnknownValues:
             from torch.multiprocessing.reductions import StorageWeakRef
 
             base = func._schema.name.partition("::")[2].strip("_")
+            if base == "mul" and result.dtype == torch.bool and self.uniform.value(result):
+                base = "isfinite"  # torch computes it as a product of two comparisons
             if result.layout == torch.strided and base not in ("to_copy", "clone", "detach"):
                 storage = result.untyped_storage()
                 self._origins[storage._cdata] = (StorageWeakRef(storage), base)
