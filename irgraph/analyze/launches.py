@@ -11,7 +11,7 @@ import numpy as np
 from irgraph.capture.kineto.events.device import stream_of
 from irgraph.capture.kineto.events.launch_queues import LaunchQueue, launch_queues
 from irgraph.capture.kineto.events.tree import Tree
-from irgraph.capture.kineto.reading.trace import EventKind, Integers
+from irgraph.capture.kineto.reading.trace import Configuration, EventKind, Integers, decode_value
 from irgraph.replay.host_times import HostTimes
 from irgraph.replay.replay import build_replayer, select_typical_steps
 from irgraph.schedule.critical_path import critical_path
@@ -130,6 +130,49 @@ def launch_delays(trees: Sequence[Tree]) -> list[dict[str, Any]]:
             }
         )
     return sorted(rows, key=lambda row: -row["short"])
+
+
+def configurations(trees: Sequence[Tree]) -> list[dict[str, Any]]:
+    """Return the kernels by the configuration of their launches, the longest in all first.
+
+    ``None`` is a figure that the trace does not record.
+    """
+    steps = sum(len(select_typical_steps(tree)) for tree in trees) or 1
+    times: dict[tuple[str, Configuration], list[float]] = defaultdict(list)
+    for tree in trees:
+        trace = tree.trace
+        for row in launched_rows(tree).tolist():
+            if trace.columns["kind"][row] == EventKind.KERNEL:
+                configuration = trace.configurations[int(trace.columns["configuration"][row])]
+                times[trace.text(row), configuration].append(trace.columns["duration"][row] / US)
+    rows = [
+        {
+            "kernel": name,
+            "grid": _axes(configuration.grid),
+            "block": _axes(configuration.block),
+            "registers": _figure(configuration.registers),
+            "shared_bytes": _figure(configuration.block_memory),
+            "occupancy": _figure(configuration.occupancy),
+            "calls": round(len(durations) / steps, 2),
+            "us": round(float(sum(durations)) / steps, 3),
+            "min_us": round(float(min(durations)), 3),
+            "median_us": round(float(np.median(durations)), 3),
+            "max_us": round(float(max(durations)), 3),
+        }
+        for (name, configuration), durations in times.items()
+    ]
+    return sorted(rows, key=lambda row: -float(str(row["us"])))
+
+
+def _axes(text: bytes) -> str | None:
+    """Return sizes by axis, such as ``64 x 1 x 1``."""
+    sizes = decode_value(text)
+    return " x ".join(map(str, sizes)) if isinstance(sizes, list) and sizes else None
+
+
+def _figure(text: bytes) -> float | None:
+    number = decode_value(text)
+    return number if isinstance(number, (int, float)) else None
 
 
 def sequences(trees: Sequence[Tree], length: int = SEQUENCE_LENGTH) -> list[dict[str, Any]]:

@@ -197,3 +197,26 @@ def test_critical_paths_last_to_the_end_of_the_step_s_work(name: str, data_dir: 
     ]
     expected = float(max(end, *ends) - start)
     assert sum(row["us"] for row in rows) == pytest.approx(expected, rel=0.001)
+
+
+def test_kernels_are_listed_by_the_configuration_of_their_launches(tmp_path: Path) -> None:
+    def change(events: list[Event]) -> None:
+        for number, event in enumerate(e for e in events if e["cat"] == "kernel"):
+            event["name"], event["dur"] = "k", 10 + number
+            event["args"] |= {"grid": [64 if number % 2 else 8, 1, 1], "block": [128, 1, 1]}
+            if number % 2:
+                event["args"] |= {"registers per thread": 16, "shared memory": 1024}
+                event["args"]["est. achieved occupancy %"] = 31.5
+
+    large, small = launches.configurations([tree(write(tmp_path, change))])
+    assert [large[key] for key in ("grid", "block", "registers", "shared_bytes", "occupancy")] == [
+        "64 x 1 x 1",
+        "128 x 1 x 1",
+        16,
+        1024,
+        31.5,
+    ]
+    assert [small[key] for key in ("grid", "registers", "occupancy")] == ["8 x 1 x 1", None, None]
+    durations = [11, 13, 15, 17, 19, 21]
+    assert large["us"] == pytest.approx(sum(durations) / 3)
+    assert [large[key] for key in ("min_us", "median_us", "max_us")] == [11, 16, 21]

@@ -43,6 +43,7 @@ VIEWS = {
 DETAILS = {
     "queues": "launches waiting for streams",
     "launches": "launches by function and kernel, the most that take longer than their work first",
+    "configurations": "kernels by grid, block, registers, shared memory and occupancy",
     "sequences": "kernels that follow each other",
     "memory": "peaks of memory",
     "path": "critical path of the last usual step",
@@ -113,6 +114,7 @@ def _details(trees: list[Tree], names: Sequence[str]) -> dict[str, list[dict[str
     makers = {
         "queues": launches.queues,
         "launches": launches.launch_delays,
+        "configurations": launches.configurations,
         "sequences": launches.sequences,
         "memory": memory.memory_peaks,
         "path": launches.critical_work,

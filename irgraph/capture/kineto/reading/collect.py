@@ -29,8 +29,10 @@ from irgraph.capture.kineto.reading.selection import Window
 from irgraph.capture.kineto.reading.trace import (
     COLUMNS,
     NO_COLLECTIVE,
+    NO_CONFIGURATION,
     Array,
     Collective,
+    Configuration,
     EventKind,
 )
 
@@ -125,13 +127,14 @@ class Collector:
         self.health, self.skip, self.window = health, skip, window
         self.names, self.threads, self.shapes = Interner(), Interner(), Interner()
         self.modules, self.collectives, self.categories = Interner(), Interner(), Interner()
-        self.concretes, self.strides = Interner(), Interner()
+        self.concretes, self.strides, self.configurations = Interner(), Interner(), Interner()
         for table, first in (
             (self.modules, ""),
             (self.collectives, NO_COLLECTIVE),
             (self.shapes, None),
             (self.concretes, b""),
             (self.strides, b""),
+            (self.configurations, NO_CONFIGURATION),
         ):
             table([first])
         self.pending: dict[str, list[Any]] = defaultdict(list)
@@ -221,8 +224,11 @@ class Collector:
             self._add_indices(args)
         if keys is _OPERATOR_KEYS:
             columns.update(self._text_columns(args))
-        elif keys is _OTHER_KEYS and any(a.collective for a in args):
-            columns["collective"] = self.collectives([_collective(a) for a in args])
+        elif keys is _OTHER_KEYS:
+            if any(a.collective for a in args):
+                columns["collective"] = self.collectives([_collective(a) for a in args])
+            if any(len(a.grid) for a in args):
+                columns["configuration"] = self.configurations(list(map(_configuration, args)))
         return columns
 
     def _threads(self, events: Sequence[Any]) -> Array:
@@ -378,6 +384,12 @@ def _narrowed(values: Array, dtype: str) -> Array:
         return values
     limits = np.iinfo(dtype)
     return np.where((values < limits.min) | (values > limits.max), -1, values).astype(dtype)
+
+
+def _configuration(args: AnyRecord) -> Configuration:
+    """Return the configuration of a kernel's launch."""
+    parts = (args.grid, args.block, args.registers, args.block_memory, args.occupancy)
+    return Configuration(*map(bytes, parts))
 
 
 def _collective(args: AnyRecord) -> Collective:

@@ -58,6 +58,11 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     index: int = msgspec.field(name="Ev Idx", default=-1)
     name: str = ""
     stack: Raw = msgspec.field(name="Call stack", default=NO_TEXT)
+    grid: Raw = NO_TEXT
+    block: Raw = NO_TEXT
+    registers: Raw = msgspec.field(name="registers per thread", default=NO_TEXT)
+    block_memory: Raw = msgspec.field(name="shared memory", default=NO_TEXT)
+    occupancy: Raw = msgspec.field(name="est. achieved occupancy %", default=NO_TEXT)
 
 
 NO_ARGS = Args()
@@ -157,6 +162,12 @@ _INTEGERS = {
 }  # fmt: skip
 
 
+_CONFIGURATION = {
+    "grid": "grid", "block": "block", "registers per thread": "registers",
+    "shared memory": "block_memory", "est. achieved occupancy %": "occupancy",
+}  # fmt: skip
+
+
 def lenient_event(fields: dict[str, Any]) -> AnyEvent | None:
     """Return an event from a JSON object with values of any type, ``None`` if it has no time."""
     ts, dur = _number(fields.get("ts")), _number(fields.get("dur", -1))
@@ -191,6 +202,9 @@ def _lenient_args(fields: dict[str, Any]) -> Args:
         attributes["types"] = Raw(json.dumps(fields.get("Input type", [])).encode())
         attributes["concrete"] = Raw(json.dumps(fields.get("Concrete Inputs", [])).encode())
         attributes["strides"] = Raw(json.dumps(fields.get("Input Strides", [])).encode())
+    for key, attribute in _CONFIGURATION.items():
+        if key in fields:
+            attributes[attribute] = Raw(json.dumps(fields[key]).encode())
     if "Call stack" in fields:
         attributes["stack"] = Raw(b'""')
     return Args(**attributes)

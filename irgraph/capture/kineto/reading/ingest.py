@@ -170,6 +170,7 @@ def _assemble(collector: Collector, health: Health, header: dict[str, Any]) -> K
         health,
         concretes=list(collector.concretes.table),
         strides=list(collector.strides.table),
+        configurations=list(collector.configurations.table),
         memory=memory,
         has_old_stacks=collector.has_old_stacks,
     )

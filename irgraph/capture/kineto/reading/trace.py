@@ -44,17 +44,18 @@ COLUMNS = {
     "correlation": "i8", "external": "i8", "record": "i8", "sequence": "i8", "forward": "i4",
     "stream": "i4", "device": "i2", "nbytes": "i8", "shape": "i4", "module": "i4",
     "collective": "i4", "wait_record": "i8", "wait_stream": "i4", "concrete": "i4",
-    "strides": "i4",
+    "strides": "i4", "configuration": "i4",
 }  # fmt: skip
 """Properties of an event and their types; -1 marks an absent value.
 
 Times are in nanoseconds from ``KinetoTrace.base``; ``name``, ``thread``, ``shape``, ``module``,
-``collective``, ``concrete`` and ``strides`` are positions in the lists of the trace."""
+``collective``, ``concrete``, ``strides`` and ``configuration`` are positions in the lists of the
+trace."""
 
 MAX_ELEMENTS = 2**63 - 1
 """Largest number of elements of a tensor in torch, and its largest integer argument."""
 
-ABSENT = {"shape": 0, "module": 0, "collective": 0, "concrete": 0, "strides": 0}
+ABSENT = {"shape": 0, "module": 0, "collective": 0, "concrete": 0, "strides": 0, "configuration": 0}
 """Absent value in columns of positions other than -1; the first entry of their lists is empty."""
 
 
@@ -94,6 +95,14 @@ def recorded_values(text: bytes) -> list[Value]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []
     return [_value(value) for value in values] if isinstance(values, list) else []
+
+
+def decode_value(text: bytes) -> object:
+    """Return the value of a JSON text, ``None`` if it is empty or no JSON."""
+    try:
+        return msgspec.json.decode(text or b"null")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def stride_lists(text: bytes) -> list[list[int]]:
@@ -141,6 +150,26 @@ class Collective(NamedTuple):
     size: int = -1
 
 
+class Configuration(NamedTuple):
+    """Figures of a kernel's launch as JSON texts; ``b""`` if not recorded.
+
+    Attributes:
+        grid, block: numbers of blocks and of threads in a block, by axis.
+        registers: of a thread.
+        block_memory: bytes of shared memory of a block.
+        occupancy: estimate of the achieved occupancy, in percent.
+    """
+
+    grid: bytes = b""
+    block: bytes = b""
+    registers: bytes = b""
+    block_memory: bytes = b""
+    occupancy: bytes = b""
+
+
+NO_CONFIGURATION = Configuration()
+
+
 class MemoryChange(NamedTuple):
     """A change of memory: its time, thread, device and size.
 
@@ -180,6 +209,7 @@ class KinetoTrace:
         shapes: (dims, types) of ``shape`` as JSON text.
         modules, collectives, concretes, strides: entries of the columns ``module``,
             ``collective``, ``concrete`` and ``strides``; the last two are JSON texts.
+        configurations: entries of the column ``configuration``.
         base: nanoseconds since 1970 (or since the origin of the trace's times) of time 0.
         header: metadata of the file: devices, rank, versions.
         thread_names: names of threads in the trace.
@@ -203,6 +233,7 @@ class KinetoTrace:
     forward_links: dict[int, int] = field(default_factory=dict)
     concretes: list[bytes] = field(default_factory=lambda: [b""])
     strides: list[bytes] = field(default_factory=lambda: [b""])
+    configurations: list[Configuration] = field(default_factory=lambda: [NO_CONFIGURATION])
     memory: Array = field(default_factory=lambda: np.zeros((len(MemoryChange._fields), 0), "i8"))
     has_old_stacks: bool = False
 
