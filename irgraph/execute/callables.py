@@ -10,7 +10,7 @@ from msgspec import Struct
 from irgraph.diagnostics import Diagnostic, IrgraphError, SourceSpan
 from irgraph.execute.substitutes import COLLECTIVES, SUBSTITUTES, no_op
 from irgraph.execute.torch_values import Torch, literal
-from irgraph.ir.graph import Graph
+from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.op import Op, Value
 from irgraph.ir.schema import Schema, bind, resolve
 from irgraph.ir.tensor import Tensor
@@ -119,6 +119,12 @@ def computations(graph: Graph, excluded: Collection[str] = ()) -> dict[Op, Compu
     if refused:
         raise _refusal(graph, refused)
     return computation_by_op
+
+
+@cached_per_graph
+def all_computations(graph: Graph) -> Mapping[Op, Computation]:
+    """Return the computation of each leaf; see ``computations`` for the errors."""
+    return computations(graph)
 
 
 def _refusal(graph: Graph, refused: dict[tuple[str, str], list[Op]]) -> IrgraphError:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from irgraph.ir.dim import Dim
-from irgraph.ir.graph import Graph
+from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.op import Op, Value, tensors_in
 from irgraph.ir.schema import arguments_of, bind, resolve
 from irgraph.ir.tensor import Tensor
@@ -74,6 +74,7 @@ class ExactValues(Struct, frozen=True):
 Rule: TypeAlias = IndexRange | BagStarts | BagLengths | ExactValues
 
 
+@cached_per_graph
 def integer_rules(graph: Graph) -> dict[str, list[Rule]]:
     """Return the constraints on integers by buffer, traced back through copies and sums."""
     copies: dict[str, ElementCopy] = {}

@@ -12,7 +12,7 @@ import torch
 from irgraph.diagnostics import IrgraphError, SourceSpan, fail
 from irgraph.execute.bounds import check_operands
 from irgraph.execute.caches import fill_caches
-from irgraph.execute.callables import Check, computations, span_of
+from irgraph.execute.callables import Check, all_computations, computations, span_of
 from irgraph.execute.narrow.preparation import prepare
 from irgraph.execute.random_values import TAME, Drawer
 from irgraph.execute.records import Result
@@ -122,7 +122,7 @@ class Machine:
         self._draw_counts: dict[str, int] = {}
         self._absent_statistics: set[str] = set()
         self._drawer = drawer
-        self.computations = computations(graph, excluded)
+        self.computations = computations(graph, excluded) if excluded else all_computations(graph)
         self._declare()
 
     def _declare(self) -> None:
@@ -143,7 +143,8 @@ class Machine:
         for declared in self.graph.tensors:
             tensor = declared.tensor
             self.values[tensor.name] = view_of(storages[tensor.buffer], tensor)
-            self._drawer.fill(tensor, self.values[tensor.name], declared.role)
+            if tensor.name not in self.inputs:
+                self._drawer.fill(tensor, self.values[tensor.name], declared.role)
         for name, storage in storages.items():
             self._drawer.apply_rules(name, storage)
         for declared in self.graph.tensors:

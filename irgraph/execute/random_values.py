@@ -292,6 +292,7 @@ def _draw_starts(rule: BagStarts, source: torch.Generator) -> Torch:
     return starts.view(tuple(map(int, rule.tensor.shape)))
 
 
+@cached_per_graph
 def _positive_buffers(graph: Graph) -> set[str]:
     """Return the buffers of which an op computes a root or a logarithm, directly or indirectly."""
     buffers: set[str] = set()
@@ -300,6 +301,7 @@ def _positive_buffers(graph: Graph) -> set[str]:
     return buffers
 
 
+@cached_per_graph
 def _share_buffers(graph: Graph) -> set[str]:
     """Return the buffers of targets that must be between 0 and 1, and of their sources."""
     buffers: set[str] = set()

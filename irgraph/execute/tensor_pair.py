@@ -109,7 +109,8 @@ class TensorPair:
             typical = magnitude[magnitude > 0].median() if bool((magnitude > 0).any()) else 0.0
             unit = ROUNDING_UNITS * float(torch.finfo(first.dtype).eps)
             allowed = allowed + unit * magnitude + unit * typical / ROUNDING_UNITS
-        excess = torch.where(difference > allowed, difference / allowed, difference - allowed)
+            allowed = allowed + torch.finfo(first.dtype).tiny  # of results that underflow
+        excess = (difference / allowed).nan_to_num(nan=0.0, posinf=torch.inf)  # 0 of 0: equal
         index = int(excess.argmax())
         return float(difference.flatten()[index]), float(allowed.flatten()[index])
 

@@ -84,14 +84,16 @@ class Perturbation:
         stored = without_repetitions(stored)
         bits = stored.view(INTEGERS[stored.dtype])
         mask = (1 << PERTURBED_BITS) - 1
-        high = bits & ~mask
-        mixed = (high ^ self._seed) * MULTIPLIER[stored.dtype]
-        low = (mixed >> (8 * stored.element_size() - 12)) & mask
-        unchanged = (stored == 0) | ~stored.isfinite()
+        changed = bits & ~mask
+        low = changed * (self._seed * MULTIPLIER[stored.dtype] % (1 << 31))  # of zero: zero
+        low >>= 8 * stored.element_size() - 12
+        low &= mask
+        changed |= low
+        retained = ~stored.isfinite()
         if self._retains_exact and exact:
-            unchanged |= (bits & ((1 << EXACT_BITS[stored.dtype]) - 1)) == 0
-            unchanged |= torch.isin(stored.abs(), self._constants.to(stored.dtype))
-        bits.copy_(torch.where(unchanged, bits, high | low))
+            retained |= (bits & ((1 << EXACT_BITS[stored.dtype]) - 1)) == 0
+            retained |= torch.isin(stored.abs(), self._constants.to(stored.dtype))
+        bits.copy_(torch.where(retained, bits, changed))
 
 
 def perturbed_runs(
