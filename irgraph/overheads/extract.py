@@ -41,8 +41,10 @@ class ProfilerCost(Struct, frozen=True):
         """Return the microseconds of a sample that the profiler caused."""
         if sample.kind == "T4":
             return self.device + (self.host * sample.events if self.is_launch_event else 0.0)
-        is_own_event_outside = self.is_outside and sample.kind == "whole"
-        return self.host * (sample.events - 1 if is_own_event_outside else sample.events)
+        if self.is_outside and sample.kind == "whole":
+            return self.host * (sample.events - 1)
+        is_part = self.is_outside and sample.kind in ("T2", "T3", "T5")
+        return self.host * (sample.starts if is_part else sample.events)
 
 
 PAPER_COST = ProfilerCost()

@@ -46,8 +46,9 @@ class HostSample(Struct, frozen=True):
         name: of the operation; of the runtime function for T4 and waits.
         shape: its operand shapes, ``""`` if they were not recorded.
         time: microseconds, as profiled.
-        events: number of torch's records that start inside, a measure of the profiler's cost; a
-            fraction for the gaps of a CPU.
+        events: number of host events recorded inside, a measure of the profiler's cost: of those
+            in an operation, an equal share for each part; a fraction for the gaps of a CPU.
+        starts: number of torch's records that start inside a part of an operation.
         place: of a gap, a label of the preceding event; of a launch, the kind of work it starts.
     """
 
@@ -57,6 +58,7 @@ class HostSample(Struct, frozen=True):
     time: float
     events: float = 0
     place: str = ""
+    starts: int = 0
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -184,21 +186,24 @@ def item_samples(view: HostView, item: HostItem) -> Iterator[HostSample]:
         kind = "loader" if item.kind == "loader" else "whole"
         yield HostSample(kind, name, shape, (item.end - item.start) / US, item.events)
         return
-    # the recording of an event counts at its start
-    begin, events = item.start + 1, view.events_between
+    inner_events = max(0, item.events - 1 - sum(call.events for call in item.calls))
+    share = round(inner_events / (len(item.calls) + 1))
+    begin, records = item.start + 1, view.events_between
     if item.kind != "call":
-        before = events(item.thread, begin, item.calls[0].start)
-        yield HostSample("T2", name, shape, (item.calls[0].start - item.start) / US, before)
+        first = item.calls[0].start
+        starts = records(item.thread, begin, first)
+        yield HostSample("T2", name, shape, (first - item.start) / US, share, starts=starts)
     for call, following in zip(item.calls, (*item.calls[1:], None), strict=True):
         yield call_sample(view, call)
         if following is not None:
             between_us = max(0, following.start - call.end) / US
-            between = events(item.thread, max(begin, call.end), following.start)
-            yield HostSample("T5", name, shape, between_us, between)
+            starts = records(item.thread, max(begin, call.end), following.start)
+            yield HostSample("T5", name, shape, between_us, share, starts=starts)
     if item.kind != "call":
         end = item.calls[-1].end
-        after = events(item.thread, max(begin, end), item.end)
-        yield HostSample("T3", name, shape, max(0, item.end - end) / US, after)
+        starts = records(item.thread, max(begin, end), item.end)
+        after_us = max(0, item.end - end) / US
+        yield HostSample("T3", name, shape, after_us, share, starts=starts)
 
 
 def call_sample(view: HostView, call: RuntimeCall) -> HostSample:
