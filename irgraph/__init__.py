@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from irgraph.ir.tensor import Tensor
     from irgraph.language import Entry, Pass, Report, Script, load_script
     from irgraph.language.clauses import Call, Parameter
+    from irgraph.manage.advice import Advice, PassGain, advise
     from irgraph.manage.space import Instance, Space, space
     from irgraph.manage.stage import Applied, Outcome, Stage
     from irgraph.manage.watch import Watcher
@@ -83,6 +84,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Accounting",
+    "Advice",
     "Analysis",
     "Applied",
     "Axis",
@@ -112,6 +114,7 @@ __all__ = [
     "Outcome",
     "Parameter",
     "Pass",
+    "PassGain",
     "Plot",
     "PointFigures",
     "PredictOptions",
@@ -137,6 +140,7 @@ __all__ = [
     "Variants",
     "Watcher",
     "__version__",
+    "advise",
     "analyze_traces",
     "capture",
     "capture_file",
@@ -195,6 +199,7 @@ _HOMES = {
     "irgraph.ir.tensor": ("Tensor",),
     "irgraph.language": ("Entry", "Pass", "Report", "Script", "load_script"),
     "irgraph.language.clauses": ("Call", "Parameter"),
+    "irgraph.manage.advice": ("Advice", "PassGain", "advise"),
     "irgraph.manage.space": ("Instance", "Space", "space"),
     "irgraph.manage.stage": ("Applied", "Outcome", "Stage"),
     "irgraph.manage.watch": ("Watcher",),
