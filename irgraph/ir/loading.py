@@ -70,7 +70,7 @@ def read_loading(text: str) -> Loading:
     return Loading(time, int(match[2]) if match[2] else None)
 
 
-def loads(graph: Graph) -> list[Op]:
+def batch_loads(graph: Graph) -> list[Op]:
     """Return the ops that make batches."""
     return [op for op in graph.leaves() if op.name == LOAD]
 
@@ -109,7 +109,7 @@ def with_loading(graph: Graph, loading: Loading) -> Graph:
     notes = [note for note in step_notes(graph) if note != UNTIMED]
     rarer = tuple(with_loading(step, loading) for step in graph.rarer)
     graph = with_step_notes(replace(graph, settings=settings), notes)
-    present = loads(graph)
+    present = batch_loads(graph)
     edit = Edit(graph)
     for op in present:
         workers = _workers(op) if loading.workers is None else loading.workers
@@ -154,7 +154,7 @@ def _split(ops: tuple[Op, ...]) -> tuple[tuple[Op, ...], tuple[Op, ...], tuple[O
 def with_loading_times(graph: Graph, times: dict[str, Loading]) -> Graph:
     """Return a graph whose loads have times by loader (their origin); loads without are removed."""
     edit = Edit(graph)
-    for op in loads(graph):
+    for op in batch_loads(graph):
         if op.origin in times:
             _replace_load(edit, op, load_op(times[op.origin], graph, op.origin))
         else:
@@ -164,4 +164,4 @@ def with_loading_times(graph: Graph, times: dict[str, Loading]) -> Graph:
 
 def scaled_loads(graph: Graph) -> Iterator[Op]:
     """Yield the loads whose time depends on a dimension."""
-    return (op for op in loads(graph) if type(op.attributes.get("nanoseconds")) is not int)
+    return (op for op in batch_loads(graph) if type(op.attributes.get("nanoseconds")) is not int)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from irgraph.backend import DeviceFacts, backend
 from irgraph.ir.cost import COLLECTIVE, Kernel, Priced
 from irgraph.ir.graph import Graph
-from irgraph.ir.loading import TIME_SOURCE, loading_time, loads
+from irgraph.ir.loading import TIME_SOURCE, batch_loads, loading_time
 from irgraph.ir.measured_times import CARD, has_measured_times, label_time, measured_card
 from irgraph.ir.op import Op
 from irgraph.ir.tf32 import products_in_tf32
@@ -99,7 +99,7 @@ def loading_warnings(graph: Graph, path: CriticalPath) -> list[str]:
     share = time / (path.step_time or 1.0)
     if share < MIN_LOADING_SHARE:
         return []
-    (first, *_) = loads(graph)
+    (first, *_) = batch_loads(graph)
     batch_time, source = time_text(loading_time(first)), graph.settings.get(TIME_SOURCE)
     workers = first.attributes.get("workers", 0)
     makers = f"{workers} worker{'s' * (workers != 1)}" if workers else "the host itself"

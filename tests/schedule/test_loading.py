@@ -6,7 +6,7 @@ import pytest
 
 import irgraph
 from irgraph.ir.graph import Graph
-from irgraph.ir.loading import LOAD, Loading, loads, read_loading, with_loading
+from irgraph.ir.loading import LOAD, Loading, batch_loads, read_loading, with_loading
 from irgraph.ir.resize import with_dims
 from irgraph.predict.prediction import predict
 from irgraph.predict.variants import predict_variants
@@ -65,10 +65,10 @@ def test_only_loading_that_lengthens_the_step_is_mentioned() -> None:
 
 def test_the_time_follows_the_batch() -> None:
     loading = with_loading(STEP, Loading(4000.0))
-    (load,) = loads(with_dims(loading, {"B": 4096}))
+    (load,) = batch_loads(with_dims(loading, {"B": 4096}))
     assert load.attributes["nanoseconds"] == pytest.approx(8_000_000, rel=1e-3)
     # a time that is specified with a size is the time at that size
-    (load,) = loads(predict(STEP, "v100", dims={"B": 4096}, loader="4ms").priced.graph)
+    (load,) = batch_loads(predict(STEP, "v100", dims={"B": 4096}, loader="4ms").priced.graph)
     assert load.attributes["nanoseconds"] == pytest.approx(4_000_000, rel=1e-3)
 
 

@@ -18,7 +18,7 @@ from irgraph.ir.loading import (
     TIME_SOURCE,
     UNTIMED,
     Loading,
-    loads,
+    batch_loads,
     with_loading,
     with_loading_times,
 )
@@ -63,12 +63,12 @@ class LoaderTimes:
 
     def apply(self, captured: Capture) -> Capture:
         """Return a capture whose batches take the specified or measured times to load."""
-        requests = loads(captured.graph)
+        requests = batch_loads(captured.graph)
         if self.loading is not None and not requests:
             return replace(captured, graph=with_loading(captured.graph, self.loading))
         loading_by_name = self._measured({op.origin for op in requests})
         graph = with_loading_times(captured.graph, loading_by_name)
-        notes = [UNTIMED] if len(loads(graph)) < len(requests) else []
+        notes = [UNTIMED] if len(batch_loads(graph)) < len(requests) else []
         if self.loading is None and loading_by_name:
             graph = replace(graph, settings={**graph.settings, TIME_SOURCE: SOURCE})
             notes += [_time_note(loading) for loading in loading_by_name.values()]

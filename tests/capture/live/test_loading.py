@@ -9,7 +9,7 @@ import pytest
 
 from irgraph.capture.common.result import Capture
 from irgraph.capture.live import capture_file, capturing
-from irgraph.ir.loading import LOAD, TIME_SOURCE, loading_time, loads
+from irgraph.ir.loading import LOAD, TIME_SOURCE, batch_loads, loading_time
 from irgraph.ops.verify import verify
 from irgraph.predict.prediction import predict
 from irgraph.text import parse, print_graph
@@ -47,7 +47,7 @@ def captured(folder: Path, *arguments: str, every: int = 1, loader: str | None =
 
 def test_the_time_of_the_program_s_own_loader_is_measured(tmp_path: Path) -> None:
     result = captured(tmp_path)
-    (load,) = loads(result.graph)
+    (load,) = batch_loads(result.graph)
     assert 8 * DELAY <= loading_time(load) / 1e6 < 40 * DELAY
     # the next batch is made after all launches of this step
     assert result.graph.ops[-1] is load
@@ -60,7 +60,7 @@ def test_the_time_of_the_program_s_own_loader_is_measured(tmp_path: Path) -> Non
 
 def test_workers_load_beside_the_step(tmp_path: Path) -> None:
     graph = captured(tmp_path, "2", loader="12ms").graph
-    (load,) = loads(graph)
+    (load,) = batch_loads(graph)
     assert (load.thread, graph.ops[0]) == ("loader", load)
     assert predict(graph, "h100").step_time == pytest.approx(6000.0)
     alone = predict(graph, "h100", loader="0").step_time
@@ -90,7 +90,7 @@ def test_a_loop_with_marks_loads_too() -> None:
             net(x.cuda()).sum().backward()
             capture.step()
     assert capture.result is not None
-    (load,) = loads(capture.result.graph)
+    (load,) = batch_loads(capture.result.graph)
     assert 1.0 < loading_time(load) < 1e5
 
 
@@ -98,7 +98,7 @@ def test_a_loader_that_cannot_run_again_is_named(tmp_path: Path) -> None:
     text = LOOP.replace("EVERY", "1").replace("return torch.ones(8)", "return torch.ones(8).cuda()")
     (tmp_path / "train.py").write_text(text.replace("x.cuda()", "x"))
     result = capture_file(f"{tmp_path}/train.py")
-    assert loads(result.graph) == []
+    assert batch_loads(result.graph) == []
     note = "loading of batches, whose time is unknown (--loader 12ms specifies it)"
     assert any(note in line for line in predict(result.graph, "h100").warnings)
 
@@ -106,6 +106,6 @@ def test_a_loader_that_cannot_run_again_is_named(tmp_path: Path) -> None:
 def test_a_slow_loader_is_not_timed_for_long(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(LOOP.replace("EVERY", "1").replace(str(DELAY), "0.1"))
     started = perf_counter()
-    (load,) = loads(capture_file(f"{tmp_path}/train.py").graph)
+    (load,) = batch_loads(capture_file(f"{tmp_path}/train.py").graph)
     assert loading_time(load) >= 8e5
     assert perf_counter() - started < 60

@@ -11,7 +11,7 @@ from irgraph.capture.common.result import Capture
 from irgraph.capture.live import capture_file
 from irgraph.capture.live.typical_step import StepHistory
 from irgraph.cli.common import print_step_notes
-from irgraph.ir.loading import loads
+from irgraph.ir.loading import batch_loads
 from irgraph.ir.resize import with_dims
 from irgraph.ir.step_notes import step_notes
 from irgraph.ops.verify import verify
@@ -151,7 +151,7 @@ def test_an_evaluation_belongs_to_the_step_of_its_update(tmp_path: Path) -> None
     (rarer,) = graph.rarer
     assert [leaf.base for leaf in rarer.leaves()].count("exp") == 2
     assert "exp" not in {leaf.base for leaf in graph.leaves()}
-    assert (len(loads(graph)), len(loads(rarer))) == (1, 3)
+    assert (len(batch_loads(graph)), len(batch_loads(rarer))) == (1, 3)
 
 
 def test_steps_that_leave_calls_out_are_rarer_steps(tmp_path: Path) -> None:

@@ -106,7 +106,9 @@ def test_the_command_takes_distributions(
 ) -> None:
     path = tmp_path / "m.ir"
     path.write_text(print_graph(model()))
-    assert main(["predict", str(path), "--indices", "emb.large=zipf:1.05"]) == 0
+    assert (
+        main(["predict", str(path), "--show", "figures", "--indices", "emb.large=zipf:1.05"]) == 0
+    )
     assert "zipf:1.05 (--indices): emb.large" in capsys.readouterr().out
     assert main(["predict", str(path), "--indices", "zipfy:1.05"]) == 2
     assert "did you mean 'zipf'" in capsys.readouterr().err

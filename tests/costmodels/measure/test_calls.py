@@ -85,7 +85,8 @@ def test_calls_of_another_device_are_refused(
 def test_a_cpu_is_not_called_a_gpu(
     tmp_path: Path, sheet: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["predict", _written(tmp_path), "--device", sheet, "--limit", "memory.peak=0.0001MiB"]
+    words = ["predict", _written(tmp_path), "--device", sheet, "--show", "figures"]
+    words += ["--limit", "memory.peak=0.0001MiB"]
     assert main(words) == 1
     printed = capsys.readouterr()
     assert "CPU active" in printed.out

@@ -79,10 +79,9 @@ def _is_possible(shape: object) -> bool:
     """Return whether a tensor can have this shape; each of the shapes in a list of tensors."""
     if not isinstance(shape, list):
         return True
-    if any(isinstance(item, list) for item in shape):
-        return all(map(_is_possible, shape))
-    sizes = [size for size in shape if isinstance(size, int)]
-    return max([*sizes, math.prod(sizes)]) <= MAX_ELEMENTS
+    shapes = [item for item in shape if isinstance(item, list)] or [shape]
+    sizes = [[size for size in part if isinstance(size, int)] for part in shapes]
+    return all(max([*part, math.prod(part)]) <= MAX_ELEMENTS for part in sizes)
 
 
 def recorded_values(text: bytes) -> list[Value]:
