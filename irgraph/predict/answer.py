@@ -20,6 +20,9 @@ MAJORITY = 0.5
 """Share of the critical path from which on something bounds the step."""
 
 
+FLOP_UNITS = (("FLOP", 1.0), ("MFLOP", 1e6), ("GFLOP", 1e9), ("TFLOP", 1e12), ("PFLOP", 1e15))
+"""Units of operations, each for counts from its size on."""
+
 BOUNDS = {
     "host": "Host-bound",
     "data loader": "Input-bound",
@@ -92,7 +95,7 @@ def _rates(summary: Mapping[str, Any]) -> Iterator[str]:
     if BATCH in summary["dims"] and step:
         yield f"{_rounded(summary['dims'][BATCH] / step * 1e6)} samples a second"
     if flop and step:
-        yield f"{_flop_text(flop)} of products at {_rounded(flop / step / 1e6)} TFLOP/s"
+        yield f"{flop_text(flop)} of products at {flop_text(flop / step * 1e6)}/s"
     memory = summary["memory"]
     verdict = "" if memory["fits"] else ", which DOES NOT FIT"
     needed, available = map(bytes_text, (memory["needed_bytes"], memory["device_bytes"]))
@@ -105,8 +108,10 @@ def _rounded(number: float) -> str:
     return f"{round(number, decimals):,.{max(0, decimals)}f}"
 
 
-def _flop_text(flop: float) -> str:
-    return f"{_rounded(flop / 1e9)} GFLOP"
+def flop_text(flop: float) -> str:
+    """Return operations with the largest unit of ``FLOP_UNITS`` that is not above them."""
+    unit, size = [(unit, size) for unit, size in FLOP_UNITS if size <= max(flop, 1.0)][-1]
+    return f"{_rounded(flop / size)} {unit}"
 
 
 def _sources(summary: Mapping[str, Any]) -> str:

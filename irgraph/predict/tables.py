@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from irgraph.diagnostics import fail
-from irgraph.predict.answer import times_of_other_steps
+from irgraph.predict.answer import flop_text, times_of_other_steps
 from irgraph.predict.figures import group_name
 from irgraph.predict.validation import UNVALIDATED, validation_text
 from irgraph.report.console import bytes_text, time_text
@@ -171,9 +171,9 @@ def _flop_text(summary: Mapping[str, Any]) -> str:
     flop, step, uncounted = (
         summary[key] for key in ("flop", "step_time_us", "products_not_counted")
     )
-    rate = f", {flop / step / 1e6:.3g} TFLOP/s over the step" if flop and step else ""
+    rate = f", {flop_text(flop / step * 1e6)}/s over the step" if flop and step else ""
     note = f"; {uncounted} not counted: their operands are not recorded" if uncounted else ""
-    return (f"{flop / 1e9:,.3g} GFLOP{rate}" if flop else "none counted") + note
+    return (f"{flop_text(flop)}{rate}" if flop else "none counted") + note
 
 
 def _memory(memory: dict[str, Any]) -> str:

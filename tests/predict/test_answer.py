@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from costmodels.evaluate.dlrm_v100 import dlrm
-from irgraph.predict.answer import answer, bound
+from irgraph.predict.answer import answer, bound, flop_text
 from irgraph.predict.prediction import predict
 from irgraph.predict.tables import TABLES, brief_tables, prediction_tables
 from irgraph.report.console import PlainConsole, rounded_times
@@ -54,6 +54,14 @@ def test_a_step_of_kernels_names_the_largest_families() -> None:
     path = {"kernel gemm": 60.0, "gap": 15.0, "kernel norm": 14.0, "kernel loss": 11.0}
     text = bound({"critical_path_us": path, "step_time_us": 100.0})
     assert text.endswith("of the critical path, gemm kernels 60% and norm kernels 14%.")
+
+
+@pytest.mark.parametrize(
+    ("flop", "text"),
+    [(0.5, "0.500 FLOP"), (1020, "1,020 FLOP"), (8.49e8, "849 MFLOP"), (1.78e12, "1.78 TFLOP")],
+)
+def test_operations_have_the_unit_that_suits(flop: float, text: str) -> None:
+    assert flop_text(flop) == text
 
 
 @pytest.fixture(scope="module")
