@@ -28,6 +28,12 @@ class CallableModule(ModuleType):
         return self.function()(*args, **options)
 
     @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        """The function's signature and documentation, for ``help``."""
+        name = self.__name__.rpartition(".")[2]
+        return f"{name}{self.__signature__}\n\n{inspect.getdoc(self.function())}"
+
+    @property
     def __signature__(self) -> inspect.Signature:
         """The function's signature, for help and completion."""
         return inspect.signature(self.function())

@@ -121,6 +121,11 @@ class Graph(Struct, frozen=True, eq=False, dict=True):
     returned: tuple[Tensor, ...] | None = None
     rarer: tuple[Graph, ...] = ()
 
+    def __repr__(self) -> str:
+        """Return name, number of operations and sizes in one line; ``print_graph`` has the text."""
+        sizes = "".join(f", {name} = {size}" for name, size in self.dims.items())
+        return f"<Graph {self.name!r}: {len(self.ops)} top-level ops{sizes}>"
+
     def _repr_html_(self) -> str:
         """Return a summary of the step as HTML, for notebooks."""
         from irgraph.html.fragments import table_html

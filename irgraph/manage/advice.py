@@ -18,6 +18,7 @@ from irgraph.predict.difference import Difference, diff
 from irgraph.predict.options import PredictOptions
 from irgraph.predict.prediction import Prediction, predict
 from irgraph.predict.target import target
+from irgraph.report.console import time_text
 
 MIN_SAVING = 0.002
 """Share of the step below which a pass is not advised: models are less precise."""
@@ -39,6 +40,10 @@ class PassGain(Struct, frozen=True, dict=True):
     outcome: Outcome
     difference: Difference
     is_changing: bool
+
+    def __repr__(self) -> str:
+        """Return the pass, its saving and its legality, in one line."""
+        return f"<PassGain {self.name}: saves {time_text(self.saved)}, {self.legality}>"
 
     @property
     def saved(self) -> float:
@@ -94,6 +99,12 @@ class Advice(Struct, frozen=True):
     order: tuple[str, ...]
     combined: Difference | None
     refused: tuple[tuple[str, str], ...]
+
+    def __repr__(self) -> str:
+        """Return the passes of the combination and the step times, in one line."""
+        after = (self.combined.after if self.combined else self.before).step_time
+        times = f"{time_text(self.before.step_time)} to {time_text(after)}"
+        return f"<Advice: {times} by {', '.join(self.order) or 'no pass'}>"
 
     @property
     def script(self) -> str:

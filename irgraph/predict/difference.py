@@ -15,6 +15,7 @@ from irgraph.predict.options import PredictFields, PredictOptions
 from irgraph.predict.pair import predict_pair
 from irgraph.predict.prediction import Prediction
 from irgraph.predict.validation import validation
+from irgraph.report.console import time_text
 from irgraph.report.plots import Plot
 from irgraph.report.structure import Change, structural_diff
 from irgraph.schedule.sampling import interval
@@ -31,6 +32,13 @@ class Difference(Struct, frozen=True, dict=True):
     before: Prediction
     after: Prediction
     measured: tuple[float, float] | None = None
+
+    def __repr__(self) -> str:
+        """Return the device, both step times and their change, in one line."""
+        first, second = (side.step_time for side in (self.before, self.after))
+        times = f"{time_text(first)} to {time_text(second)}"
+        share = f", {second / first - 1:+.1%}" if first else ""
+        return f"<Difference on {self.before.sheet.name}: {times}{share}>"
 
     @property
     def step_time_change(self) -> float:

@@ -33,7 +33,7 @@ from irgraph.predict.caveats import (
 )
 from irgraph.predict.figures import by_family, coverage, memory_summary, unknown, what_ifs
 from irgraph.predict.options import PredictFields, PredictOptions, apply_options, predict_options
-from irgraph.report.console import time_text
+from irgraph.report.console import rounded_times, time_text
 from irgraph.report.plots import Plot
 from irgraph.schedule.algorithm1 import algorithm1
 from irgraph.schedule.critical_path import CriticalPath, critical_path
@@ -65,6 +65,11 @@ class Prediction(Struct, frozen=True, dict=True):
     host: Host
     options: PredictOptions = field(default_factory=PredictOptions)
     measured: str = ""
+
+    def __repr__(self) -> str:
+        """Return the model, the device and the step time with its interval, in one line."""
+        time = rounded_times(self.step_time, *self.interval)
+        return f"<Prediction of {self.priced.graph.name!r} on {self.sheet.name}: {time}>"
 
     @property
     def step_time(self) -> float:
