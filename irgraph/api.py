@@ -65,9 +65,12 @@ def _kind_of(path: str | Path) -> str:
 
 
 def read_graph_text(text: str, source: str) -> Graph:
-    """Return the graph of a model's text; the error for a trace has the command to lower it."""
+    """Return the graph of a model's text; errors for programs and traces have the command."""
     from irgraph.text import parse
 
+    if Path(source).suffix == ".py":
+        hint = f"irgraph capture {source} -o model.ir"
+        raise fail("this is a Python program, not model.ir", SourceSpan(source), hint=hint)
     if text.lstrip()[:1] in ("{", "["):
         raise fail(
             f"this is {_json_kind(text)}", SourceSpan(source), hint=f"irgraph lower {source}"

@@ -73,7 +73,7 @@ def load_device(name_or_path: str | Path) -> DeviceSheet:
     name_by_alias = _names_by_alias()
     if alias in name_by_alias:
         return _sheets()[name_by_alias[alias]]
-    guess = suggestion(alias, name_by_alias)
+    guess = suggestion(alias, (other for other in name_by_alias if other[:1] == alias[:1]))
     if guess:
         guess = f"; did you mean {name_by_alias[guess.split(chr(39))[1]]!r}?"
     raise fail(

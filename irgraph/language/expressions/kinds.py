@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from irgraph.diagnostics import Diagnostic, suggestion
-from irgraph.ir.dtypes import OTHER_NAMES
+from irgraph.ir.dtypes import ITEMSIZE, OTHER_NAMES
 from irgraph.language.expressions.attributes import OP_ATTRIBUTES, TENSOR_ATTRIBUTES
 from irgraph.language.expressions.nodes import (
     Attribute,
@@ -124,7 +124,7 @@ class Kinds:
         if name.name == "count":
             hint = "as in group by %m having count >= 2"
             return self.note("'count' is defined only in 'having'", name, hint)
-        similar = suggestion(name.name, self.names)
+        similar = suggestion(name.name, (*self.names, *ITEMSIZE))
         replacement = FOREIGN_KEYWORDS.get(name.name) or (
             f"%{name}" if name.name in self.variables else ""
         )
