@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from itertools import zip_longest
 
 import torch
 from msgspec import Struct
@@ -16,7 +17,9 @@ from irgraph.ir.schema import Schema, bind, resolve
 from irgraph.ir.tensor import Tensor
 from irgraph.ir.torch_schemas.custom_ops import custom_ops
 from irgraph.ir.torch_schemas.pure_operators import OperatorError, pure_operator, pure_packet
+from irgraph.ops.book import names_with
 from irgraph.ops.live_out import is_label
+from irgraph.ops.operator import Trait
 
 Lookup = Callable[[Tensor], Torch]
 """Maps a tensor of the graph to torch's tensor."""
@@ -87,6 +90,8 @@ def computation(op: Op, graph: Graph) -> Computation | str:
     custom = custom_ops().get(op.name)
     implementation = SUBSTITUTES.get(op.name) if custom is None else custom.reference
     if implementation is not None:
+        if op.name in names_with(Trait.RESERVE):
+            implementation = _with_recorded_reserve(implementation, op)
         return Computation(schema, implementation, by_name=True)
     try:
         operator = pure_operator(op.name, schema.overload)
@@ -98,6 +103,23 @@ def computation(op: Op, graph: Graph) -> Computation | str:
     if not any(has_kernel(operator.name(), key) for key in ("CPU", "SparseCPU")):
         return "it has no CPU kernel"
     return Computation(schema, call)
+
+
+def _with_recorded_reserve(call: Callable[..., Torch], op: Op) -> Callable[..., Torch]:
+    """Return a function whose results of bytes have their recorded sizes, and are zero.
+
+    A step runs in wider types than it was recorded in, and copies of these bytes keep their size.
+    """
+    shapes = [t.shape if isinstance(t, Tensor) and t.dtype == "u8" else None for t in op.results]
+
+    def call_with_reserve(**arguments: Torch) -> tuple[Torch, ...]:
+        pairs = zip_longest(call(**arguments), shapes)
+        return tuple(
+            value if shape is None else torch.zeros(tuple(map(int, shape)), dtype=torch.uint8)
+            for value, shape in pairs
+        )
+
+    return call_with_reserve
 
 
 def computations(graph: Graph, excluded: Collection[str] = ()) -> dict[Op, Computation]:

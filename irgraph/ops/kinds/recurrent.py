@@ -7,7 +7,7 @@ from math import prod
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.call import Call, InvalidCallError
 from irgraph.ops.meaning import OPAQUE, Axes, Meaning, Result
-from irgraph.ops.operator import operators
+from irgraph.ops.operator import Trait, operators
 from irgraph.ops.patterns import linear_sets
 
 
@@ -68,6 +68,10 @@ def _flops(call: Call) -> int:
 
 OPERATORS = {
     **operators(
-        _layers, "_cudnn_rnn _cudnn_rnn_backward", text="_ b _, ... -> _ b _", flops=_flops
+        _layers,
+        "_cudnn_rnn _cudnn_rnn_backward",
+        text="_ b _, ... -> _ b _",
+        flops=_flops,
+        traits=[Trait.RESERVE],
     ),
 }

@@ -168,3 +168,14 @@ from irgraph.ir.torch_schemas.recurrent import register_recurrent
 register_recurrent()
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_graph_holds_the_bytes_that_a_layer_saves() -> None:
+    """The check runs in f64, and copies the saved bytes as many as they were in f32."""
+    captured = irgraph.capture(train("LSTM", False, "meta")).graph
+    layer = "_, _, _, %r, _ = aten._cudnn_rnn*(...)"
+    script = f"insert {{ %h = aten.clone(%r) }} after {layer} using %h for %r"
+    after = irgraph.run_script(captured, script).graph
+    (clone,) = (op for op in after.leaves() if op.name == "aten.clone")
+    assert clone.outputs[0].dtype == "u8"
+    assert compare(captured, after).same
