@@ -258,3 +258,35 @@ def test_how_dtensor_finds_forms_is_no_part_of_the_step(kind: str, tmp_path: Pat
         for graph in (whole, parts)
     ]
     assert calls[0] == calls[1] != []
+
+
+UNNAMED_MESH = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("nccl")
+model = nn.Sequential(nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 32)).cuda()
+for layer in model:
+    fully_shard(layer, MESH)
+fully_shard(model, MESH)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(4):
+    model(torch.rand(8, 32, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_the_default_mesh_is_that_of_the_card(tmp_path: Path) -> None:
+    """Without a mesh, ``fully_shard`` asks torch for the accelerator, not for the CPU."""
+    graphs = []
+    for mesh in ("", 'mesh=init_device_mesh("cuda", (2,))'):
+        file = tmp_path / "train.py"
+        file.write_text(UNNAMED_MESH.replace("MESH", mesh).replace(", )", ")"))
+        graphs.append(capture_file(str(file), ranks=2, rank=0).graph)
+    first, second = ([op.name for op in graph.leaves()] for graph in graphs)
+    assert first == second
+    assert first.count("c10d._reduce_scatter_base_") == 2

@@ -111,9 +111,11 @@ def answers_of(torch: Torch, emulated: EmulatedCard) -> dict[tuple[Torch, str], 
         "set_device_index": None,
         "device_index": contextlib.nullcontext(),
     }
-    return answers | {
+    answers |= {
         (torch.accelerator, name): _constant(value) for name, value in accelerator_values.items()
     }
+    # torch.distributed chooses its default device mesh by this one
+    return answers | {(torch._C, "_get_accelerator"): _constant(torch.device(DEVICE))}
 
 
 def _card_values(emulated: EmulatedCard) -> dict[str, Torch]:
