@@ -117,6 +117,9 @@ def _sharding_patches() -> Iterator[tuple[Torch, str, Torch]]:
         return handle("cuda" if kind == "meta" else kind)
 
     yield group.FSDPParamGroup, "_validate_no_meta_params", lambda _: None
+    tracker = import_module("torch.distributed.tensor._random").OffsetBasedRNGTracker
+    # it moves the state of the random numbers to the card
+    yield tracker, "_get_device_state", lambda _: torch.get_rng_state()
     for part in ("param_group", "collectives", "init", "state"):
         yield import_module(f"{FSDP}_{part}"), "_get_device_handle", card
 

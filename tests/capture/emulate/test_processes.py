@@ -290,3 +290,37 @@ def test_the_default_mesh_is_that_of_the_card(tmp_path: Path) -> None:
     first, second = ([op.name for op in graph.leaves()] for graph in graphs)
     assert first == second
     assert first.count("c10d._reduce_scatter_base_") == 2
+
+
+INITIALISED = """
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+dist.init_process_group("nccl")
+with torch.device("meta"):
+    model = nn.Sequential(nn.Embedding(64, 32), nn.Linear(32, 32), nn.LayerNorm(32))
+for layer in model:
+    fully_shard(layer)
+fully_shard(model)
+model.to_empty(device="cuda")
+for layer in model:
+    layer.reset_parameters()
+optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+for _ in range(4):
+    model(torch.randint(0, 64, (8, 4), device="cuda")).sum().backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm=1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def test_parameters_are_initialised_after_their_distribution(tmp_path: Path) -> None:
+    """As pytorch/examples does: random numbers in place, on a ``DTensor`` of the card."""
+    file = tmp_path / "train.py"
+    file.write_text(INITIALISED)
+    names = [op.name for op in capture_file(str(file), ranks=2, rank=0).graph.leaves()]
+    assert names.count("c10d._reduce_scatter_base_") == 3
+    assert names.count("_c10d_functional.all_reduce") == 1
+    assert not any("uniform" in name or "normal_" in name for name in names)
