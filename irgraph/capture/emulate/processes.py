@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from unittest import mock
 
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.communication import Communication, current_communication
-from irgraph.capture.emulate.environment import Process
+from irgraph.capture.emulate.environment import Process, local_rank
 from irgraph.capture.emulate.meshes import forget_meshes, unrecorded_shape_inference
 from irgraph.capture.emulate.pipelines import call_in_sequence, static_stages
 from irgraph.diagnostics import fail
@@ -63,6 +63,7 @@ def processes_on_meta(notes: dict[str, None], process: Process | None = None) ->
             _helper_without_communication(distributed_c10d),
         ),
         (dist, "is_nccl_available", lambda: True),
+        (import_module("torch.multiprocessing"), "spawn", _run_own_rank),
         (dist.Reducer, "_rebuild_buckets", _deferred_rebuild(comm, dist.Reducer._rebuild_buckets)),
         (distributed, "_verify_param_shape_across_processes", lambda *_, **__: None),
         (distributed, "_sync_module_states", lambda *_, **__: None),
@@ -90,6 +91,16 @@ def processes_on_meta(notes: dict[str, None], process: Process | None = None) ->
         yield
         if process is not None and not comm.started:
             raise fail(NO_GROUP, hint=START_ONE)
+
+
+def _run_own_rank(
+    function: Callable[..., object], args: Sequence[object] = (), nprocs: int = 1, **_: object
+) -> None:
+    """Run one of the processes that a program starts itself: the one of the captured rank."""
+    rank = local_rank()
+    if rank >= nprocs:
+        raise fail(f"the program starts {nprocs} processes, and rank {rank} is none of them")
+    function(rank, *args)
 
 
 def _refuse_objects(*_: Torch, **__: Torch) -> None:

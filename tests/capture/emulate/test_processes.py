@@ -324,3 +324,38 @@ def test_parameters_are_initialised_after_their_distribution(tmp_path: Path) -> 
     assert names.count("c10d._reduce_scatter_base_") == 3
     assert names.count("_c10d_functional.all_reduce") == 1
     assert not any("uniform" in name or "normal_" in name for name in names)
+
+
+SPAWNED = """
+import os
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+def main(rank, world_size, width):
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "localhost", "12355"
+    torch.cuda.set_device(rank)
+    dist.init_process_group("nccl", rank=rank, world_size=world_size)
+    model = DistributedDataParallel(nn.Linear(width, 2).to(rank), device_ids=[rank])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(4):
+        optimizer.zero_grad()
+        model(torch.rand(8, width, device=rank)).sum().backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    count = torch.cuda.device_count()
+    mp.spawn(main, args=(count, 16), nprocs=count)
+"""
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_processes_that_a_program_spawns_are_run_one_by_one(tmp_path: Path, rank: int) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(SPAWNED)
+    graph = capture_file(str(file), ranks=2, rank=rank).graph
+    names = [op.name for op in graph.leaves()]
+    assert names.count("c10d.allreduce_") == 1
+    assert graph.settings["ranks"] == 2 and graph.settings["rank"] == rank
