@@ -254,6 +254,7 @@ CARDS = (
     "A100-SXM4-80GB", "H100-80GB-HBM3", "H200", "B200", "GB200",
     "RTX-PRO-6000-Blackwell-Server-Edition",
 )  # fmt: skip
+AFTER_AMPERE = tuple(card for card in CARDS if card != "A100-SXM4-80GB")
 
 START = np.float32(5)
 """Microseconds of the shortest passes (6 to 10) minus their arithmetic."""
@@ -348,9 +349,9 @@ LEARNED = LearnedFamily(
         ("heads", "kv_heads", "dim"),
         dtypes=("bf16", "f16"),
         op_cards={
-            "causal": CARDS[1:],
+            "causal": AFTER_AMPERE,
             "full": ("H100-80GB-HBM3", "H200", "B200"),
-            "full_vllm": CARDS[1:],
+            "full_vllm": AFTER_AMPERE,
             "paged": ("A100-SXM4-80GB", "H100-80GB-HBM3", "H200", "B200"),
             "paged_vllm": tuple(card for card in CARDS if card != "GB200"),
         },

@@ -28,9 +28,11 @@ RULES: dict[str, Rule] = {}
 OPS = ("sweep", "sweep_f8", "layer", "xla", "xla_tf32", "volta_nn", "volta_nt", "volta_tn")
 SIZES = ("batch", "m", "n", "k")
 
+WORKSTATION = "RTX-PRO-6000-Blackwell-Server-Edition"
+
 CARDS = (
     "A100-SXM4-80GB", "H100-80GB-HBM3", "H200", "B200", "GB200", "B300", "GB300",
-    "RTX-PRO-6000-Blackwell-Server-Edition", "A40", "V100-SXM2-16GB", "T4",
+    WORKSTATION, "A40", "V100-SXM2-16GB", "T4",
 )  # fmt: skip
 
 START = np.float32(2)
@@ -171,8 +173,8 @@ LEARNED = LearnedFamily(
         {"xla": 3, "xla_tf32": 4, "volta_nn": 4, "volta_nt": 8, "volta_tn": 4},
         ("bf16", "f16", "f8e4m3", "tf32"),
         op_cards={
-            "sweep": CARDS[: CARDS.index("A40")],
-            "sweep_f8": ("H100-80GB-HBM3", "H200", "B200", "GB200", CARDS[7]),
+            "sweep": tuple(card for card in CARDS if card not in ("A40", "V100-SXM2-16GB", "T4")),
+            "sweep_f8": ("H100-80GB-HBM3", "H200", "B200", "GB200", WORKSTATION),
             "layer": LAYERS,
             **dict.fromkeys(("xla", "xla_tf32"), ("H100-80GB-HBM3",)),
             **dict.fromkeys(("volta_nn", "volta_nt", "volta_tn"), ("V100-SXM2-16GB", "T4")),

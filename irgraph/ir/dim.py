@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
+BATCH = "B"
+"""Name of the dimension of a step's samples."""
+
 Term: TypeAlias = tuple[tuple[str, ...], int]
 """One product of a polynomial: the names of its factors, sorted, and its coefficient."""
 

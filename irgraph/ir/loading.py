@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from irgraph.diagnostics import fail
 from irgraph.diagnostics.quantities import parse_time
-from irgraph.ir.dim import make
+from irgraph.ir.dim import BATCH, make
 from irgraph.ir.edit import Edit
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
@@ -33,9 +33,6 @@ UNTIMED = (
     "loading of batches, whose time is unknown (--loader 12ms specifies it): not part of the model"
 )
 """Note of a step whose batches could not be timed."""
-
-BATCH = "B"
-"""Dimension in proportion to which a batch takes time."""
 
 NANOSECONDS = 1000.0
 """Nanoseconds in a microsecond."""

@@ -14,6 +14,7 @@ from irgraph.ir.dim import Dim, rebind
 from irgraph.ir.edit import map_value
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value, convert_names
+from irgraph.ir.rarer_steps import without_rarer
 from irgraph.ir.tensor import Tensor, negative_size_error, size_error
 
 V = TypeVar("V")
@@ -77,7 +78,8 @@ def with_dims(graph: Graph, dims: Mapping[str, int], *, keep: bool = False) -> G
     """Return the graph with these dimensions set to new values; other dimensions are unchanged.
 
     Shapes, strides and attributes that are expressions over the dimensions are recomputed; plain
-    numbers are unchanged. ``keep`` makes ops cache their resized ops at the last sizes, with all
+    numbers are unchanged. Rarer steps are resized as well; if one lacks a dimension, all of them
+    are dropped, with a note. ``keep`` makes ops cache their resized ops at the last sizes, with all
     facts cached on those later, for this graph and other graphs that share the ops.
 
     Raises ``KeyError`` for a dimension that the graph lacks, and ``ValueError`` for a size that is
@@ -89,20 +91,16 @@ def with_dims(graph: Graph, dims: Mapping[str, int], *, keep: bool = False) -> G
         raise KeyError(min(missing))
     sizes = {**graph.dims, **{name: _validate_size(name, size) for name, size in dims.items()}}
     change = (CachedSubstitution if keep else DimSubstitution)(sizes)
+    if any(dims.keys() - rarer.dims.keys() for rarer in graph.rarer):
+        graph = without_rarer(graph)  # nothing states how those steps depend on the dimension
     return replace(
         graph,
         dims=change.dims,
         tensors=tuple(replace(d, tensor=change.tensor(d.tensor)) for d in graph.tensors),
         ops=tuple(map(change.op, graph.ops)),
         returned=map_value(graph.returned, change.tensor),
-        rarer=_rarer_with_dims(graph, dims, keep),
+        rarer=tuple(with_dims(rarer, dims, keep=keep) for rarer in graph.rarer),
     )
-
-
-def _rarer_with_dims(graph: Graph, dims: Mapping[str, int], keep: bool) -> tuple[Graph, ...]:
-    """Return the rarer steps under new dimensions, except steps with other dimensions."""
-    same_dims = (rarer for rarer in graph.rarer if rarer.dims.keys() == graph.dims.keys())
-    return tuple(with_dims(rarer, dims, keep=keep) for rarer in same_dims)
 
 
 def _validate_size(name: str, size: object) -> int:

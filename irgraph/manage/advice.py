@@ -153,13 +153,14 @@ def advise(
     floor = min_saving * before.step_time
     trials = _Trials(options, tuple(pass_path))
     candidates = list(trials.candidates())
-    gains = [trials.gain(declared, graph) for declared in candidates]
+    gains = [trials.gain(declared, before) for declared in candidates]
     refused = tuple(trials.refused)
     faster = [gain for gain in gains if gain is not None and gain.saved > floor]
     faster.sort(key=lambda gain: -gain.saved)
     preserving = {gain.name for gain in faster if not gain.changes_results}
-    order, result = trials.combine(graph, [c for c in candidates if c.name in preserving], floor)
-    combined = diff(graph, result, options) if order else None
+    usable = [declared for declared in candidates if declared.name in preserving]
+    order, result = trials.combine(before, usable, floor)
+    combined = diff(before, result) if order else None
     return Advice(before, tuple(faster), tuple(order), combined, refused)
 
 
@@ -185,8 +186,9 @@ class _Trials:
             if all(parameter.default is not None for parameter in declared.parameters):
                 yield declared
 
-    def gain(self, declared: Pass, graph: Graph) -> PassGain | None:
+    def gain(self, declared: Pass, before: Prediction) -> PassGain | None:
         """Return the effect of a pass, ``None`` if it changes nothing or is refused."""
+        graph = before.priced.graph
         try:
             outcome = self.run(declared.name, graph)
         except IrgraphError as error:
@@ -194,7 +196,7 @@ class _Trials:
             return None
         if outcome.graph is graph:
             return None
-        difference = diff(graph, outcome.graph, self.options)
+        difference = diff(before, outcome.graph)
         return PassGain(declared.name, declared.description, outcome, difference, declared.changing)
 
     def run(self, name: str, graph: Graph) -> Outcome:
@@ -203,15 +205,15 @@ class _Trials:
         return run(script, graph, pricer=self._target, paths=self.pass_path)
 
     def combine(
-        self, graph: Graph, candidates: Sequence[Pass], floor: float
+        self, before: Prediction, candidates: Sequence[Pass], floor: float
     ) -> tuple[list[str], Graph]:
         """Return the passes to apply, in order, and the graph after them."""
         order: list[str] = []
         while True:
             remaining = [declared for declared in candidates if declared.name not in order]
-            gains = [self.gain(declared, graph) for declared in remaining]
+            gains = [self.gain(declared, before) for declared in remaining]
             best = max(filter(None, gains), key=lambda gain: gain.saved, default=None)
             if best is None or best.saved <= floor:
-                return order, graph
+                return order, before.priced.graph
             order.append(best.name)
-            graph = best.outcome.graph
+            before = predict(best.outcome.graph, before.options)

@@ -13,6 +13,7 @@ from irgraph.pages.memory import memory_over_time
 from irgraph.pages.roofline import roof_sections
 from irgraph.pages.slices import Slices, add_events
 from irgraph.pages.timelines import add_timeline, path_slices
+from irgraph.predict.answer import title
 from irgraph.predict.prediction import Prediction
 from irgraph.predict.roofline import works_of
 from irgraph.predict.tables import figure_rows
@@ -52,7 +53,7 @@ def prediction_page(
     figures = prediction.summary() if summary is None else summary
     parts = [_headline(figures, measured), sections.notes(figures["warnings"], warning=True)]
     parts += prediction_sections(prediction, figures, measured=measured, recorded=recorded)
-    return Page(_title(figures), about_prediction(figures), parts)
+    return Page(title(figures), about_prediction(figures), parts)
 
 
 def about_prediction(summary: Mapping[str, Any]) -> str:
@@ -82,11 +83,6 @@ def prediction_sections(
         sections.facts("figures", "All figures", figure_rows(figures, measured)),
     ]
     return [part for part in parts if part is not None]
-
-
-def _title(summary: Mapping[str, Any]) -> str:
-    dims = ", ".join(f"{name} = {size}" for name, size in summary["dims"].items())
-    return f"{summary['model']} ({dims})" if dims else str(summary["model"])
 
 
 def _timeline(prediction: Prediction, recorded: Part | None) -> dict[str, Any]:

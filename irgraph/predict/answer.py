@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
+from irgraph.ir.cost import COLLECTIVE
+from irgraph.ir.dim import BATCH
 from irgraph.report.console import bytes_text, rounded_times, time_text
 from irgraph.schedule.intervals import KERNEL, cause_name, host_time
 
-COMMUNICATION = f"{KERNEL}collective"
+COMMUNICATION = f"{KERNEL}{COLLECTIVE}"
 """Cause of the time of collectives on a critical path."""
-
-BATCH = "B"
-"""Dimension of the samples in a step."""
 
 MAJORITY = 0.5
 """Share of the critical path from which on something bounds the step."""
@@ -44,7 +43,7 @@ def answer(summary: Mapping[str, Any], measured: float | None = None) -> Iterato
         yield f"Measured: {time_text(measured)}; the prediction is {step / measured - 1:+.1%} off."
     for label, time in times_of_other_steps(summary):
         yield f"{label[0].upper()}{label[1:]}: {time}."
-    yield f"{_title(summary)}: {', '.join(_rates(summary))}."
+    yield f"{title(summary)}: {', '.join(_rates(summary))}."
     yield f"Host {summary['host']}. {_sources(summary)}"
 
 
@@ -84,7 +83,8 @@ def _largest(path: Mapping[str, float], step: float) -> str:
     return " and ".join(f"{cause_name(cause)} {path[cause] / step:.0%}" for cause in causes)
 
 
-def _title(summary: Mapping[str, Any]) -> str:
+def title(summary: Mapping[str, Any]) -> str:
+    """Return the model's name and its sizes."""
     dims = ", ".join(f"{name} = {size}" for name, size in summary["dims"].items())
     return f"{summary['model']} ({dims})" if dims else str(summary["model"])
 

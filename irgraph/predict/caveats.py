@@ -15,6 +15,7 @@ from irgraph.ir.tf32 import products_in_tf32
 from irgraph.overheads import HostTable
 from irgraph.overheads.default_host import default_host_note
 from irgraph.overheads.table import FALLBACK_TABLE
+from irgraph.predict.answer import MAJORITY
 from irgraph.report.console import time_text
 from irgraph.schedule.critical_path import CriticalPath
 from irgraph.schedule.intervals import host_time
@@ -89,9 +90,6 @@ def host_warnings(host: HostTable, device: DeviceFacts, path: CriticalPath) -> l
 MIN_LOADING_SHARE = 0.01
 """Share of the critical path from which the loading of batches is mentioned."""
 
-INPUT_BOUND = 0.5
-"""Share of the critical path above which a step is bound by its input."""
-
 
 def loading_warnings(graph: Graph, path: CriticalPath) -> list[str]:
     """Return a line if the host's or the workers' loading of batches lengthens a step."""
@@ -104,7 +102,7 @@ def loading_warnings(graph: Graph, path: CriticalPath) -> list[str]:
     workers = first.attributes.get("workers", 0)
     makers = f"{workers} worker{'s' * (workers != 1)}" if workers else "the host itself"
     details = ", ".join(map(str, filter(None, (f"{batch_time} a batch", f"by {makers}", source))))
-    prefix = "input-bound: " if share > INPUT_BOUND else ""
+    prefix = "input-bound: " if share > MAJORITY else ""
     return [f"{prefix}{share:.0%} of the critical path is loading batches ({details})"]
 
 

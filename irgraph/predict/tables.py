@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from irgraph.diagnostics import fail
-from irgraph.predict.answer import flop_text, times_of_other_steps
+from irgraph.predict.answer import flop_text, times_of_other_steps, title
 from irgraph.predict.figures import group_name
 from irgraph.predict.validation import UNVALIDATED, validation_text
 from irgraph.report.console import bytes_text, time_text
@@ -33,6 +33,16 @@ BRIEF: dict[str, Any] = {
 """Style of tables below the answer: without lines."""
 
 
+def check_table_names(names: Iterable[str]) -> list[str]:
+    """Return names of ``TABLES``, or ``all``; raise ``IrgraphError`` (exit code 2) for another."""
+    checked = list(names)
+    for name in checked:
+        if name not in (*TABLES, ALL):
+            hint = f"one of {', '.join((*TABLES, ALL))}"
+            raise fail(f"--show: no table {name!r}", hint=hint, exit_code=2)
+    return checked
+
+
 def prediction_tables(
     summary: dict[str, Any], measured: float | None = None, names: Iterable[str] = ("all",)
 ) -> list[Table]:
@@ -40,10 +50,7 @@ def prediction_tables(
 
     ``measured`` is a step time in microseconds. Raises ``IrgraphError`` for an unknown name.
     """
-    wanted = list(names)
-    unknown = [name for name in wanted if name not in (*TABLES, ALL)]
-    if unknown:
-        raise fail(f"--show: no table {unknown[0]!r}", hint=f"one of {', '.join((*TABLES, ALL))}")
+    wanted = check_table_names(names)
     step = summary["step_time_us"]
     tables: dict[str, Callable[[], Table]] = {
         "figures": lambda: _figures(summary, measured),
@@ -97,9 +104,7 @@ def _saved(row: dict[str, Any]) -> str:
 
 
 def _figures(summary: dict[str, Any], measured: float | None) -> Table:
-    dims = ", ".join(f"{name} = {size}" for name, size in summary["dims"].items())
-    title = f"{summary['model']} ({dims})" if dims else summary["model"]
-    table = Table(title=title, show_header=False, title_justify="left")
+    table = Table(title=title(summary), show_header=False, title_justify="left")
     for label, text in figure_rows(summary, measured):
         table.add_row(label, text, style="bold red" if label == "WARNING" else None)
     return table

@@ -7,6 +7,7 @@ from typing import Any
 
 from irgraph.backend import backend
 from irgraph.diagnostics import IrgraphError, argument_items, check_sizes, fail, suggestion
+from irgraph.ir.dim import BATCH
 from irgraph.ir.graph import Graph, check_graph
 from irgraph.ir.op import Value
 from irgraph.ir.quantity import Quantity
@@ -20,9 +21,6 @@ from irgraph.predict.options import PredictOptions, resized
 from irgraph.tuning.axes import OFF, ON, Axis, Choice, sort_axes
 from irgraph.tuning.limits import FIGURES, limit
 from irgraph.tuning.space import SearchSpace
-
-BATCH = "B"
-"""Default dimension that counts samples."""
 
 USER_INPUT = "given"
 """Source of choices that the user gave."""

@@ -8,7 +8,7 @@ from fractions import Fraction
 from msgspec.structs import replace
 
 from irgraph.capture.common.calls import Item
-from irgraph.ir.dim import make
+from irgraph.ir.dim import BATCH, make
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.op import Op
 from irgraph.ir.resize import fixed_settings
@@ -22,7 +22,7 @@ class DifferentStructureError(ValueError):
 
 
 def with_batch(
-    graphs: Mapping[int, Graph], batch: int, name: str = "B", repeat: Graph | None = None
+    graphs: Mapping[int, Graph], batch: int, name: str = BATCH, repeat: Graph | None = None
 ) -> tuple[Graph, list[str]]:
     """Return the graph captured at ``batch`` with every size that follows from it as a ``Dim``.
 

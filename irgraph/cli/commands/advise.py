@@ -9,7 +9,7 @@ import typer
 from irgraph.cli import common as cli
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from irgraph.manage.advice import Advice, PassGain
 
@@ -53,10 +53,10 @@ def advise(
     if json:
         cli.write_json(advice.summary())
     else:
-        _show(advice, model)
+        _show(advice, model, folders)
 
 
-def _show(advice: Advice, model: str) -> None:
+def _show(advice: Advice, model: str, folders: Sequence[str]) -> None:
     from irgraph.predict.answer import answer
     from irgraph.predict.validation import UNVALIDATED
 
@@ -72,7 +72,7 @@ def _show(advice: Advice, model: str) -> None:
         if gains:
             out.print()
             _print_table(title, gains)
-    _print_combination(advice, model)
+    _print_combination(advice, model, folders)
     out.print(f"\n{UNVALIDATED}")
 
 
@@ -95,7 +95,9 @@ def _print_table(title: str, gains: Iterable[PassGain]) -> None:
     cli.console().print(table)
 
 
-def _print_combination(advice: Advice, model: str) -> None:
+def _print_combination(advice: Advice, model: str, folders: Sequence[str]) -> None:
+    import shlex
+
     from irgraph.report.console import rounded_times
 
     if advice.combined is None:
@@ -106,4 +108,6 @@ def _print_combination(advice: Advice, model: str) -> None:
     out = cli.console()
     times = rounded_times(combined.step_time, *combined.interval)
     out.print(f"\nCombined {times}, {share:+.0%}: {passes}.")
-    out.print(f"Next: irgraph opt --pass '{passes}' --check {model} -o faster.ir")
+    words = ["--pass", passes, *(word for folder in folders for word in ("--pass-path", folder))]
+    command = shlex.join(["irgraph", "opt", *words, "--check", model, "-o", "faster.ir"])
+    out.print(f"Next: {command}", soft_wrap=True)

@@ -146,8 +146,9 @@ def program_difference(before: Graph, after: Graph, program: str) -> str:
     Returns ``""`` if they do not differ.
     """
     from irgraph.capture.live.recapture import compare_with_program
+    from irgraph.ir.dim import BATCH
 
-    return compare_with_program(before, program, after.dims.get("B", before.dims.get("B", 1)))
+    return compare_with_program(before, program, after.dims.get(BATCH, before.dims.get(BATCH, 1)))
 
 
 def sizes(options: list[str] | None) -> dict[str, int]:

@@ -137,7 +137,9 @@ def predict(
     from irgraph.diagnostics.quantities import parse_time
     from irgraph.predict.limits import broken_limits
     from irgraph.predict.prediction import predict as run
+    from irgraph.predict.tables import check_table_names
 
+    check_table_names(show or ())
     graph, measured_us = _model(model, device)
     _check_ops(graph, model)
     measured_us = parse_time(measured, "--measured") if measured is not None else measured_us

@@ -77,8 +77,9 @@ def record_model(
     need_torch(device)
     graph = read_typed_model(target)
     from irgraph.execute.program import GraphProgram
+    from irgraph.ir.dim import BATCH
 
-    size = int(graph.dims.get("B", batch))
+    size = int(graph.dims.get(BATCH, batch))
     return record_step(
         lambda: GraphProgram(graph), graph.name, folder, batch=size, steps=steps, runs=runs
     )

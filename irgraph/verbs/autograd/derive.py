@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from irgraph.capture.common.symbolic import other_sizes, with_symbolic_batch
 from irgraph.diagnostics import IrgraphError
 from irgraph.facts import cached_calls
-from irgraph.ir.dim import Dim
+from irgraph.ir.dim import BATCH, Dim
 from irgraph.ir.edit import map_tensors
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
@@ -30,9 +30,6 @@ Torch: TypeAlias = Any
 
 MAX_CACHED_REGIONS = 256
 """Maximum number of cached derivations: layers of one model are often equal."""
-
-DIM = "B"
-"""Name of the batch dimension in a capture."""
 
 
 class Derived(Struct, frozen=True):
@@ -139,7 +136,7 @@ def _derive_cached(key: _DeriveKey) -> Derived:
     step, graph = steps[0], captured.graph
     if key.dim:
         graph = with_symbolic_batch(captured, size, capture_at, other_sizes(size)).graph
-        if DIM not in graph.dims:
+        if BATCH not in graph.dims:
             raise _dims_refusal([key.dim])
         graph = _rename_dim(graph, key.dim)
     return step.to_derived(graph, dict(captured.links))
@@ -281,7 +278,7 @@ def _dims_of(graph: Graph) -> set[str]:
 
 def _rename_dim(graph: Graph, name: str) -> Graph:
     """Return a captured graph whose dimension has another name."""
-    if name == DIM:
+    if name == BATCH:
         return graph
 
     def size(value: Any) -> Any:  # noqa: ANN401  (any attribute)
@@ -301,7 +298,7 @@ def _rename_dim(graph: Graph, name: str) -> Graph:
 
     return replace(
         graph,
-        dims={name: graph.dims[DIM]},
+        dims={name: graph.dims[BATCH]},
         tensors=tuple(replace(d, tensor=tensor(d.tensor)) for d in graph.tensors),
         ops=tuple(map(op, graph.ops)),
         returned=tuple(map(tensor, graph.returned or ())),
