@@ -40,8 +40,11 @@ def reports(browser: Browser, graph: irgraph.Graph, folder: Path) -> None:
 
 def edited(browser: Browser, graph: irgraph.Graph, folder: Path) -> None:
     """Take the studio with a pass tried, ops by device time."""
-    title = (f"{graph.name} (model.ir)", "predicted on V100-SXM2-16GB, host v100")
-    with served(Studio(Session(graph), title, graph.name, folder)) as address:
+    session = Session(graph)
+    prediction = session.first.prediction
+    about = f"predicted on {prediction.sheet.name}, host {prediction.host.name}"
+    title = (f"{graph.name} (model.ir)", about)
+    with served(Studio(session, title, graph.name, folder)) as address:
         page: Any = browser.chromium.new_context(
             viewport={"width": 1360, "height": 1000}, color_scheme="light"
         ).new_page()
