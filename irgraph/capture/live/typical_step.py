@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Container
+from collections import Counter, defaultdict
+from collections.abc import Container, Sequence
 from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
@@ -23,10 +23,12 @@ class RarerKind(NamedTuple):
     Attributes:
         calls: the calls of such a step.
         share: its share of all steps.
+        is_periodic: whether such steps have equal distances.
     """
 
     calls: Calls
     share: Fraction
+    is_periodic: bool
 
 
 class StepHistory:
@@ -48,27 +50,31 @@ class StepHistory:
     def rarer_kinds(self) -> list[RarerKind]:
         """Return the kinds of steps that are rarer than the usual one, with their shares.
 
-        Unusual steps at equal distances are one kind, represented by the last of them:
-        the first may also create the state of an optimizer.
+        The first unusual step is of the kind of all others if it has their distance: it may also
+        create the state of an optimizer.
         """
-        compared = self._steps[1:]
-        unusual = [i for i, calls in enumerate(compared) if calls != self._usual()]
-        gaps = {after - before for before, after in pairwise(unusual)}
-        if len(gaps) == 1 and gaps != {1}:
-            return [RarerKind(compared[unusual[-1]], Fraction(1, gaps.pop()))]
-        kinds = Counter(compared[i] for i in unusual)
-        return [RarerKind(calls, Fraction(n, len(compared))) for calls, n in kinds.items()]
+        compared, usual = self._steps[1:], self._usual()
+        steps_by_kind: dict[Calls, list[int]] = defaultdict(list)
+        unusual = [step for step, calls in enumerate(compared) if calls != usual]
+        for step in unusual:
+            steps_by_kind[compared[step]].append(step)
+        if _period(unusual) and len({compared[step] for step in unusual[1:]}) == 1:
+            steps_by_kind = {compared[unusual[-1]]: unusual}
+        return [
+            RarerKind(calls, Fraction(1, period), True)
+            if (period := _period(steps))
+            else RarerKind(calls, Fraction(len(steps), len(compared)), False)
+            for calls, steps in steps_by_kind.items()
+        ]
 
     def notes(self, included: Container[Calls] = ()) -> list[str]:
         """Return a sentence for each kind of unusual step; the model has the ``included`` kinds."""
         count = len(self._steps) - 1
         lines = []
-        for kind in self.rarer_kinds():
-            is_periodic = kind.share.numerator == 1 and len(self.rarer_kinds()) == 1
-            period = kind.share.denominator
-            share = f"1 in {period}" if is_periodic else f"{int(kind.share * count)} of {count}"
-            ending = INCLUDED if kind.calls in included else OMITTED
-            lines.append(self._note(f"{share} steps", kind.calls, ending))
+        for calls, share, is_periodic in self.rarer_kinds():
+            number = f"1 in {share.denominator}" if is_periodic else f"{share * count} of {count}"
+            ending = INCLUDED if calls in included else OMITTED
+            lines.append(self._note(f"{number} steps", calls, ending))
         return lines
 
     @property
@@ -89,6 +95,12 @@ class StepHistory:
         texts = [f"also run{ending} {_listed(added)}"] if added else []
         texts += [f"leave{ending} out {_listed(removed)}"] if removed else []
         return f"{share} {' and '.join(texts)}: {ending_text}"
+
+
+def _period(steps: Sequence[int]) -> int:
+    """Return the distance of steps, 0 if they have several, or are consecutive or single."""
+    distances = {after - before for before, after in pairwise(steps)}
+    return distances.pop() if len(distances) == 1 and distances != {1} else 0
 
 
 def _listed(counts: Counter[str]) -> str:

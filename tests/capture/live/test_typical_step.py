@@ -110,6 +110,31 @@ def test_steps_of_several_kinds_are_counted() -> None:
     ]
 
 
+def history_of(steps: str) -> StepHistory:
+    """Return a history of steps whose calls a letter names, after one that warms up."""
+    history = StepHistory()
+    for letter in f"u{steps}":
+        history.current.append(letter)
+        history.end_step()
+    return history
+
+
+def test_two_kinds_of_steps_at_equal_distances_have_their_own_shares() -> None:
+    kinds = history_of("uuauubuuauubuu").rarer_kinds()
+    assert [(*kind.calls, str(kind.share)) for kind in kinds] == [("a", "1/6"), ("b", "1/6")]
+
+
+def test_the_first_of_several_unusual_steps_may_create_a_state() -> None:
+    (kind,) = history_of("uuauubuub").rarer_kinds()
+    assert (*kind.calls, str(kind.share)) == ("b", "1/3")
+
+
+def test_one_unusual_step_has_no_period() -> None:
+    assert history_of("uuauuuu").notes() == [
+        "1 of 7 steps also runs 1 call (1 ) and leaves out 1 call (1 ): not part of the model"
+    ]
+
+
 def test_the_mean_counts_rarer_steps_by_their_share(tmp_path: Path) -> None:
     graph = captured(tmp_path, "if i % 4 == 3:\n    y = y.tanh().exp()").graph
     prediction = predict(graph, PredictOptions(device="h100"))
