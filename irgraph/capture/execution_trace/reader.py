@@ -234,14 +234,36 @@ def _kinds(node: _Node) -> Iterator[str]:
 
 
 def _without_duplicates(nodes: list[_Node], source: str, repairs: Counter[str]) -> list[_Node]:
-    """Return nodes without duplicates."""
+    """Return nodes without duplicates, and without ranges that began in an earlier recording.
+
+    The observer writes such a range when it ends, with its number from that recording.
+    """
     node_by_id: dict[int, _Node] = {}
+    copies = 0
     for node in nodes:
-        if node_by_id.setdefault(node.id, node) != node:
-            raise _error(node, f"{short_repr(node_by_id[node.id].name)} has the same id", source)
-    if len(node_by_id) < len(nodes):
-        repairs["duplicate nodes: used once"] = len(nodes) - len(node_by_id)
+        other = node_by_id.setdefault(node.id, node)
+        copies += other == node and other is not node
+        if other == node:
+            continue
+        older, newer = sorted((other, node), key=_record)
+        if _record(older) >= _first_record(nodes, node.id):
+            raise _error(node, f"{short_repr(other.name)} has the same id", source)
+        node_by_id[node.id] = newer
+        repairs["ranges that began in an earlier recording: left out"] += 1
+    if copies:
+        repairs["duplicate nodes: used once"] = copies
     return list(node_by_id.values())
+
+
+def _first_record(nodes: Sequence[_Node], end: int) -> int:
+    """Return the first number of the records with ids below ``end``, 0 if there are none."""
+    return min((record for n in nodes if n.id < end and (record := _record(n))), default=0)
+
+
+def _record(node: _Node) -> int:
+    """Return the number of a node's record, 0 if it has none."""
+    numbers = (a.value for a in node.attrs if a.name == "rf_id" and isinstance(a.value, int))
+    return next(numbers, node.rf_id)
 
 
 def _error(node: _Node | RecordedNode, reason: str, source: str) -> IrgraphError:

@@ -227,6 +227,15 @@ def test_two_nodes_of_one_id() -> None:
     assert message == "node 4 ('aten::relu'): 'aten::relu' has the same id"
 
 
+def test_a_range_of_an_earlier_recording_is_left_out() -> None:
+    rows = json.loads(trace({**AFTER, "name": "Optimizer.step#SGD.step"}, RELU, AFTER))
+    for row, number in zip(rows["nodes"], (0, 0, 7, 20, 21), strict=True):
+        row["rf_id"] = number
+    captured = lowered(json.dumps(rows).encode())
+    assert [op.name for op in captured.graph.ops] == ["aten.relu", "aten.relu"]
+    assert captured.notes == ("1 ranges that began in an earlier recording: left out",)
+
+
 def test_a_backward_call_that_names_an_operator_is_not_lost_in_it() -> None:
     name = "ReluBackward0"
     inner = node(11, name, [Z], [Z], 10, tid=2, fw_parent=4, scope=1)

@@ -105,6 +105,20 @@ for x, y in loader:{UPDATE}
     assert found.graph.dims == {"B": 16}
 
 
+def test_a_second_optimizer_may_update_in_every_second_step(tmp_path: Path) -> None:
+    text = f"""{SETUP}
+other = torch.optim.Adam(model[0].parameters())
+for number in range(100):
+    model(torch.rand(16, 8).cuda()).sum().backward()
+    other.step()
+    if number % 2 == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+    (rarer,) = captured(tmp_path, text).graph.rarer
+    assert rarer.settings["steps"] == "1/2"
+
+
 def test_a_loop_without_a_loader_ends_steps_with_updates(tmp_path: Path) -> None:
     text = f"{SETUP}\nx, y = data.tensors\nwhile True:{UPDATE}"
     found = captured(tmp_path, text)
