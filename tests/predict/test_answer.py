@@ -96,3 +96,13 @@ def test_a_step_that_does_not_fit_and_ops_without_a_model_are_named(
     text = "\n".join(answer({**summary, "memory": memory, "unknown": unknown}))
     assert "which DOES NOT FIT" in text
     assert "No model knows 3 ops: the time is a lower bound." in text
+
+
+def test_throughput_is_that_of_all_steps(summary: dict[str, Any]) -> None:
+    """One step in four takes three times as long."""
+    step = summary["step_time_us"]
+    rarer = [{"share": "1/4", "step_time_us": 3 * step}]
+    lines = list(answer({**summary, "rarer_steps": rarer, "mean_step_time_us": 1.5 * step}))
+    assert lines[1].startswith("1 in 4 steps: ") and lines[2].startswith("Mean of all steps: ")
+    rate = float(lines[3].partition("): ")[2].partition(" samples")[0].replace(",", ""))
+    assert rate == pytest.approx(2048 / (1.5 * step) * 1e6, rel=0.01)
