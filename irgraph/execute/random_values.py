@@ -32,7 +32,8 @@ magnitudes, with zeros; of both signs, with nan in the inputs of the step."""
 
 CRITICAL, TIED, LARGE, SMALL = "critical", "tied", "large", "small"
 """More ways: at, near and beyond the constants of the step, zeros of both signs among them; small
-integers, with rows of zeros; large, some tensors of one sign only; tiny."""
+integers, with rows of zeros; large, some tensors of one sign only, integers of all magnitudes of
+their types; tiny."""
 
 INFINITE, SCALED = "infinite", "scaled"
 """More ways: with infinities in the inputs of the step; every tensor at a random scale."""
@@ -56,7 +57,10 @@ SPECIAL_INTERVAL = 8
 """Average number of elements per special one (zero or nan), in draws that have them."""
 
 MAX_UNCONSTRAINED = 100
-"""Largest magnitude of integers and scalars that no op constrains."""
+"""Largest magnitude of integers and scalars that no op constrains, except in ``LARGE`` draws."""
+
+MAX_INTEGER = 1 << 40
+"""Largest magnitude of integers in ``LARGE`` draws: narrower types overflow, sums of i64 do not."""
 
 POSITIVE_OPERAND_OPS = (
     "sqrt",
@@ -199,7 +203,14 @@ class Drawer:
     def _integers(self, dtype: torch.dtype, shape: Sequence[int], source: torch.Generator) -> Torch:
         if dtype == torch.bool or self._manner == TAME:
             return torch.randint(2, tuple(shape), generator=source)
-        low = max(-MAX_UNCONSTRAINED, torch.iinfo(dtype).min)
+        limits = torch.iinfo(dtype)
+        if self._manner == LARGE:
+            high = min(limits.max, MAX_INTEGER)
+            values = torch.randint(max(-high, limits.min), high, tuple(shape), generator=source)
+            digits = high.bit_length()
+            shifts = torch.randint(-digits, digits, tuple(shape), generator=source)
+            return values >> shifts.clamp(min=0)  # half of them remain
+        low = max(-MAX_UNCONSTRAINED, limits.min)
         return torch.randint(low, MAX_UNCONSTRAINED + 1, tuple(shape), generator=source)
 
 

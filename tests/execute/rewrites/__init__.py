@@ -28,8 +28,12 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "kernel": (4, 3, 1, 1),
     "scores": (6, 5),
     "classes": (6,),
+    "counts": (6, 8),
 }
-"""Shapes of operands, by name; classes are integers."""
+"""Shapes of operands, by name."""
+
+TYPES = {"classes": torch.int64, "counts": torch.int32}
+"""Types of operands that are not f32, by name."""
 
 INF = float("inf")
 
@@ -60,10 +64,9 @@ class Rewrite:
     def _captured(self, expression: str) -> Graph:
         names = self.operands
         function: Callable[..., T] = eval(f"lambda {', '.join(names)}: {expression}", globals())
-        types = (torch.int64 if name == "classes" else torch.float32 for name in names)
         operands = [
-            torch.zeros(SHAPES[name], dtype=dtype, device="meta")
-            for name, dtype in zip(names, types, strict=True)
+            torch.zeros(SHAPES[name], dtype=TYPES.get(name, torch.float32), device="meta")
+            for name in names
         ]
 
         def step() -> Any:
