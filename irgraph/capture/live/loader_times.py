@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from irgraph.capture.common.result import Capture
 from irgraph.capture.common.torch_object import Torch
+from irgraph.capture.live.target import error_text
 from irgraph.ir.loading import (
     TIME_SOURCE,
     UNTIMED,
@@ -32,6 +33,8 @@ MAX_SECONDS = 2.0
 MICROSECONDS = 1e6
 """Microseconds in a second."""
 
+NOT_REPEATED = "a loader that is iterated again after the loop fails: {}"
+
 SOURCE = "measured on the CPU of the capture"
 """Source of times that the user did not specify."""
 
@@ -48,6 +51,7 @@ class LoaderTimes:
         self._loaders: list[Torch] = []
         self._loader_by_iterator: dict[int, Torch] = {}
         self._times: dict[str, float | None] = {}
+        self._failures: list[str] = []
 
     def add(self, iterator: Torch, loader: Torch) -> None:
         """Store the loader whose batches an iterator yields."""
@@ -68,7 +72,7 @@ class LoaderTimes:
             return replace(captured, graph=with_loading(captured.graph, self.loading))
         loading_by_name = self._measured({op.origin for op in requests})
         graph = with_loading_times(captured.graph, loading_by_name)
-        notes = [UNTIMED] if len(batch_loads(graph)) < len(requests) else []
+        notes = [UNTIMED, *self._failures] if len(batch_loads(graph)) < len(requests) else []
         if self.loading is None and loading_by_name:
             graph = replace(graph, settings={**graph.settings, TIME_SOURCE: SOURCE})
             notes += [_time_note(loading) for loading in loading_by_name.values()]
@@ -92,7 +96,11 @@ class LoaderTimes:
         """Return the measured time of a loader's batch, which is measured once."""
         name = self.name(loader)
         if name not in self._times:
-            self._times[name] = measured_time(loader)
+            try:
+                self._times[name] = measured_time(loader)
+            except Exception as error:  # the program's code may fail outside of its loop
+                self._times[name] = None
+                self._failures.append(NOT_REPEATED.format(error_text(error)))
         return self._times[name]
 
 
@@ -105,9 +113,9 @@ def _time_note(loading: Loading) -> str:
 
 
 def measured_time(loader: Torch) -> float | None:
-    """Return the microseconds in which this process makes a batch, ``None`` if it fails.
+    """Return the microseconds in which this process makes a batch, ``None`` if there is none.
 
-    The loader is iterated again from its beginning, without workers.
+    The loader is iterated again from its beginning, without workers. Raises what the loader raises.
     """
     from torch.utils.data import DataLoader
 
@@ -115,13 +123,13 @@ def measured_time(loader: Torch) -> float | None:
         return None
     times: list[float] = []
     started = perf_counter()
-    # a loader may fail outside of the program's loop, in any way
-    with contextlib.suppress(Exception), _preserved_random_state(), _threads_of(loader):
-        batches = DataLoader.__iter__(_without_workers(loader))
-        while len(times) <= MAX_BATCHES and perf_counter() - started < MAX_SECONDS:
-            before = perf_counter()
-            next(batches)
+    with _preserved_random_state(), _threads_of(loader):
+        before = perf_counter()
+        for _ in DataLoader.__iter__(_without_workers(loader)):
             times.append(perf_counter() - before)
+            if len(times) > MAX_BATCHES or perf_counter() - started > MAX_SECONDS:
+                break
+            before = perf_counter()
     # the first batch also opens files and fills caches
     return median(times[1:] or times) * MICROSECONDS if times else None
 

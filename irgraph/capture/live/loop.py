@@ -300,9 +300,10 @@ class Capturing:
                 batch_sizes,
                 repeat.graph,
             )
-        captured = self._loader_times.apply(captured)
-        rarer = [self._loader_times.apply(Capture(graph)).graph for graph in self._rarer.graphs()]
-        captured = replace(captured, graph=replace(captured.graph, rarer=tuple(rarer)))
+        captured, *rarer = map(self._loader_times.apply, (captured, *self._rarer.merged()))
+        notes = dict.fromkeys(note for step in (captured, *rarer) for note in step.notes)
+        graph = replace(captured.graph, rarer=tuple(step.graph for step in rarer))
+        captured = replace(captured, graph=graph, notes=tuple(notes))
         self._notes |= dict.fromkeys(self._history.notes(self._rarer.included))
         for rows in sorted(sizes.unfit):
             self._notes[NOT_IN_PROPORTION.format(rows, sizes.batch)] = None

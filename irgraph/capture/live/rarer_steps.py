@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 
+from msgspec.structs import replace
+
 from irgraph.capture.common.result import Capture
 from irgraph.capture.common.symbolic import other_sizes, with_symbolic_batch
 from irgraph.capture.live.batches import BatchSizes
 from irgraph.capture.live.typical_step import Calls, StepHistory
-from irgraph.ir.graph import Graph
 from irgraph.ir.rarer_steps import with_share
 
 MAX_STEPS = 24
@@ -70,14 +71,15 @@ class RarerSteps:
         """The kinds of which there is a capture."""
         return [calls for calls, captures in self._captures.items() if captures]
 
-    def graphs(self) -> list[Graph]:
-        """Return the rarer steps, with their shares."""
-        kinds = self._history.rarer_kinds()
-        return [
-            with_share(self._merge(self._captures[kind.calls]).graph, kind.share)
-            for kind in kinds
-            if self._captures[kind.calls]
-        ]
+    def merged(self) -> list[Capture]:
+        """Return a capture of each kind, with its share."""
+        merged = []
+        for kind in self._history.rarer_kinds():
+            if self._captures[kind.calls]:
+                captured = self._merge(self._captures[kind.calls])
+                graph = with_share(captured.graph, kind.share)
+                merged.append(replace(captured, graph=graph))
+        return merged
 
     def _merge(self, captures: Sequence[Capture]) -> Capture:
         """Return a step whose sizes follow the batch, if it was captured at all needed sizes."""

@@ -228,7 +228,7 @@ def load_file(path: str) -> ModuleType:
 
 def user_error(doing: str, error: BaseException, path: str) -> IrgraphError:
     """Return an error for an exception of the user's code, at its line in the user's file."""
-    message = f"{doing}: {type(error).__name__}: {_first_line(error)}"
+    message = f"{doing}: {error_text(error)}"
     hint = hint_of(error)
     resolved = Path(path).resolve() if path else None
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
@@ -243,9 +243,11 @@ def hint_of(error: BaseException) -> str:
     return next((hint for words, hint in HINTS.items() if words in str(error)), "")
 
 
-def _first_line(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
+    """Return the kind of an error and the first line of its message."""
     lines = str(error).strip().splitlines()
-    return lines[0].partition(BACKENDS)[0] if lines else "(no message)"
+    text = lines[0].partition(BACKENDS)[0] if lines else "(no message)"
+    return f"{type(error).__name__}: {text}"
 
 
 def _source_text(path: str) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from irgraph.capture.common.result import Capture
 from irgraph.capture.live import capture_file, capturing
-from irgraph.ir.loading import LOAD, TIME_SOURCE, batch_loads, loading_time
+from irgraph.ir.loading import LOAD, TIME_SOURCE, UNTIMED, batch_loads, loading_time
 from irgraph.ops.verify import verify
 from irgraph.predict.prediction import predict
 from irgraph.text import parse, print_graph
@@ -101,6 +101,22 @@ def test_a_loader_that_cannot_run_again_is_named(tmp_path: Path) -> None:
     assert batch_loads(result.graph) == []
     note = "loading of batches, whose time is unknown (--loader 12ms specifies it)"
     assert any(note in line for line in predict(result.graph, "h100").warnings)
+    assert any("a loader that is iterated again" in line for line in result.notes)
+
+
+def test_a_loader_of_rarer_steps_that_cannot_run_again_is_noted(tmp_path: Path) -> None:
+    evaluation = """
+    if i % 4 == 3:
+        for y in DataLoader([torch.ones(8).cuda()] * 16, batch_size=8, collate_fn=on_card):
+            net(y)
+"""
+    collate = "def on_card(rows): return torch.stack([row.cuda() for row in rows])\nrows = 0"
+    text = LOOP.replace("EVERY", "1").replace("rows = 0", collate) + evaluation
+    (tmp_path / "train.py").write_text(text)
+    result = capture_file(f"{tmp_path}/train.py")
+    (rarer,) = result.graph.rarer
+    assert [len(batch_loads(step)) for step in (result.graph, rarer)] == [1, 1]
+    assert UNTIMED in result.notes
 
 
 def test_a_slow_loader_is_not_timed_for_long(tmp_path: Path) -> None:

@@ -110,6 +110,12 @@ def test_steps_of_several_kinds_are_counted() -> None:
     ]
 
 
+def test_decisions_of_rarer_steps_are_noted(tmp_path: Path) -> None:
+    result = captured(tmp_path, "if i % 4 == 3:\n    if y.mean() < 9:\n        y = y.tanh()")
+    assert len(result.graph.rarer) == 1
+    assert any("train.py:" in note and "taken as" in note for note in result.notes)
+
+
 def history_of(steps: str) -> StepHistory:
     """Return a history of steps whose calls a letter names, after one that warms up."""
     history = StepHistory()
