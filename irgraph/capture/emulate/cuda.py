@@ -55,15 +55,13 @@ class DeviceTranslator:
 
     def call(self, func: Torch, args: Torch, kwargs: Mapping[str, Torch]) -> Torch:
         """Call a torch function with ``meta`` for ``cuda``."""
-        import torch
-
         replacement = self.replacements.get(func)
         if replacement is not None:
             return replacement(*args, **kwargs)
         args = tuple(map(self.translate, args))
         kwargs = {name: self.translate(value) for name, value in kwargs.items()}
-        if type(kwargs.get("device")) is int:  # the number of a card
-            kwargs["device"] = self._meta(torch.device(DEVICE, kwargs["device"]))
+        if "device" in kwargs:
+            kwargs["device"] = self.translate(_device_name(kwargs["device"]))
         pinned = kwargs.pop("pin_memory", False)
         result = func(*args, **kwargs)
         return result.pin_memory() if pinned and result.device.type == "cpu" else result
