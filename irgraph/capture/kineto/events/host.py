@@ -14,8 +14,8 @@ from msgspec import Struct
 from irgraph.capture.kineto.events.launch_queues import LaunchQueues, Release, launch_queues
 from irgraph.capture.kineto.events.steps import TraceStep
 from irgraph.capture.kineto.events.syncs import recorded_syncs
-from irgraph.capture.kineto.events.tree import HOST_KINDS, Tree
-from irgraph.capture.kineto.reading.trace import EventKind, Integers, operands
+from irgraph.capture.kineto.events.tree import Tree
+from irgraph.capture.kineto.reading.trace import HOST_KINDS, EventKind, Integers, operands
 from irgraph.ir.dtypes import FROM_CPP
 
 LOADER = "enumerate(DataLoader)"

@@ -14,7 +14,7 @@ from irgraph.capture.kineto.events.steps import TraceStep, find_steps
 from irgraph.capture.kineto.reading.missing_records import report_silence
 from irgraph.capture.kineto.reading.repair import MICROSECOND, launch_rows
 from irgraph.capture.kineto.reading.selection import PROFILER, Marks
-from irgraph.capture.kineto.reading.trace import Array, EventKind, Integers, KinetoTrace
+from irgraph.capture.kineto.reading.trace import HOST_KINDS, Array, EventKind, Integers, KinetoTrace
 
 PHASES = ("forward", "backward", "optimizer")
 EVALUATE = "autograd::engine::evaluate_function: "
@@ -25,9 +25,6 @@ _BATCH = 1 << 17
 
 MIN_COVERAGE = 0.95
 """Minimum share of the device time within the steps; below it the rest is reported."""
-
-HOST_KINDS = (EventKind.OP, EventKind.ANNOTATION, EventKind.RUNTIME, EventKind.PYTHON)
-"""Kinds of host events, which form the tree."""
 
 
 @dataclass(slots=True)

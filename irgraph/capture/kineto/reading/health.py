@@ -46,6 +46,7 @@ CODES: dict[str, tuple[str, str]] = {
     "K39": (REPAIR, "events with a field twice, of which the last counts"),
     "K38": (REPAIR, "steps whose operators or runtime calls are gone"),
     "K40": (NOTE, "a process of a file with several, read as one rank"),
+    "K41": (REPAIR, "processes that cannot be told apart"),
 }
 """Severity and meaning of every finding; ``docs/traces.md`` describes how each is handled."""
 

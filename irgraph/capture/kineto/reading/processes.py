@@ -11,12 +11,11 @@ from irgraph.capture.kineto.reading.health import Health
 from irgraph.capture.kineto.reading.repair import MICROSECOND, select_rows
 from irgraph.capture.kineto.reading.trace import (
     DEVICE_WORK,
+    HOST_KINDS,
     Array,
     EventKind,
     KinetoTrace,
 )
-
-_HOST_KINDS = (EventKind.OP, EventKind.ANNOTATION, EventKind.RUNTIME, EventKind.PYTHON)
 
 
 def split_processes(trace: KinetoTrace) -> list[KinetoTrace]:
@@ -24,14 +23,17 @@ def split_processes(trace: KinetoTrace) -> list[KinetoTrace]:
 
     Ranks are numbered by their devices, then by process. Correlation ids are numbers of a process:
     device work belongs to the process that launched the work of its stream. Thread ids differ
-    between processes; if one is in two of them, the file's process ids are no guide, and the trace
-    is returned unchanged, like one with a single process.
+    between processes; if one is in two of them, the file's process ids are no guide, and all events
+    are read as those of one process, with a finding.
     """
     owners = _thread_owners(trace)
-    host = np.isin(trace.columns["kind"], _HOST_KINDS)
+    host = np.isin(trace.columns["kind"], HOST_KINDS)
     owner = np.where(host, owners[trace.columns["thread"]], -1)
     processes = _launching_processes(trace, owner)
-    if len(processes) < 2 or _shares_threads(trace):
+    if len(processes) > 1 and _shares_threads(trace):
+        trace.health.add("K41", len(processes), "read as one: operators share thread ids")
+        return [trace]
+    if len(processes) < 2:
         return [trace]
     _assign_device_work(trace, owner, processes)
     work = np.isin(trace.columns["kind"], DEVICE_WORK)

@@ -36,6 +36,9 @@ class EventKind(IntEnum):
     OTHER = 10
 
 
+HOST_KINDS = (EventKind.OP, EventKind.ANNOTATION, EventKind.RUNTIME, EventKind.PYTHON)
+"""Kinds of host events, which form a tree."""
+
 DEVICE_WORK = (EventKind.KERNEL, EventKind.MEMCPY, EventKind.MEMSET)
 """Kinds of device work."""
 

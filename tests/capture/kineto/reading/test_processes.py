@@ -90,6 +90,18 @@ def test_wrong_process_ids_split_nothing(tmp_path: Path) -> None:
     assert len(read_processes(write(tmp_path, change))) == 1
 
 
+def test_processes_with_equal_thread_ids_are_a_finding(tmp_path: Path) -> None:
+    def change(found: list[Event]) -> list[Event]:
+        other = of_process(found, 2, 1, 11)
+        for event in other:
+            event["tid"] %= 1000
+        return [*other, *found]
+
+    (trace,) = read_processes(write(tmp_path, change))
+    assert trace.health.counts["K41"] == 2
+    assert trace.health.repaired
+
+
 def test_work_without_an_id_belongs_to_its_stream(tmp_path: Path) -> None:
     def change(found: list[Event]) -> list[Event]:
         other = of_process(found, 2, 1, 11)
