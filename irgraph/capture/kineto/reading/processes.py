@@ -24,7 +24,7 @@ def split_processes(trace: KinetoTrace) -> list[KinetoTrace]:
     Ranks are numbered by their devices, then by process. Correlation ids are numbers of a process:
     device work belongs to the process that launched the work of its stream. Thread ids differ
     between processes; if one is in two of them, the file's process ids are no guide, and all events
-    are read as those of one process, with a finding.
+    are read as one process's, with a finding.
     """
     owners = _thread_owners(trace)
     host = np.isin(trace.columns["kind"], HOST_KINDS)
