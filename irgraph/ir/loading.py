@@ -7,6 +7,7 @@ before. Workers make it on a separate thread, concurrently with the whole step.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 from msgspec import Struct
@@ -70,6 +71,15 @@ def read_loading(text: str) -> Loading:
 def batch_loads(graph: Graph) -> list[Op]:
     """Return the ops that make batches."""
     return [op for op in graph.leaves() if op.name == LOAD]
+
+
+def batches_per_step(graph: Graph) -> int:
+    """Return the number of batches that a step takes from its most frequent loader.
+
+    A step without loads has one batch, as far as the graph shows.
+    """
+    counts = Counter(op.origin for op in batch_loads(graph))
+    return max(counts.values(), default=1)
 
 
 def loading_time(op: Op) -> float:

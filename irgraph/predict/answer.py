@@ -93,7 +93,8 @@ def _rates(summary: Mapping[str, Any]) -> Iterator[str]:
     """Yield samples a second over all steps, operations and memory of the usual step."""
     step, flop, mean = (summary[key] for key in ("step_time_us", "flop", "mean_step_time_us"))
     if BATCH in summary["dims"] and mean:
-        yield f"{_rounded(summary['dims'][BATCH] / mean * 1e6)} samples a second"
+        samples = summary["dims"][BATCH] * summary["batches"]
+        yield f"{_rounded(samples / mean * 1e6)} samples a second"
     if flop and step:
         yield f"{flop_text(flop)} of products at {flop_text(flop / step * 1e6)}/s"
     memory = summary["memory"]

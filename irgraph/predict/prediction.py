@@ -13,6 +13,7 @@ from irgraph import gc_pause
 from irgraph.backend import DeviceFacts, backend
 from irgraph.ir.cost import Host, Kernel, Priced
 from irgraph.ir.graph import Graph
+from irgraph.ir.loading import batches_per_step
 from irgraph.ir.measured_times import EMULATED_CARD, measured_card
 from irgraph.ir.rarer_steps import share_of
 from irgraph.ir.resize import unresized_warnings
@@ -172,6 +173,7 @@ class Prediction(Struct, frozen=True, dict=True):
         return {
             "model": self.priced.graph.name,
             "dims": dict(self.priced.graph.dims),
+            "batches": batches_per_step(self.priced.graph),
             "device": _device(self.sheet),
             "host": self.host.name,
             "software": self.options.software,

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from irgraph.backend import DeviceFacts, backend
 from irgraph.diagnostics import IrgraphError, fail
+from irgraph.ir.loading import batches_per_step
 from irgraph.predict.prediction import Prediction, predict
 from irgraph.predict.variants import predict_variants
 from irgraph.schedule.memory import workspace
@@ -151,7 +152,7 @@ class Pricing:
         values = {"step.time": step, "gpu.active": active, "memory.peak": float(needed)}
         samples = {**self.space.graph.dims, **dict(sizes)}.get(self.space.samples, 0)
         count = _rank_count(ranks)
-        samples *= count
+        samples *= count * batches_per_step(self.space.graph)
         if samples and step:
             values["throughput"] = samples / step * 1e6
         if samples and device in self.space.prices:

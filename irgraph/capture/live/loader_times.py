@@ -59,7 +59,8 @@ class LoaderTimes:
 
     def name(self, source: Torch) -> str:
         """Return the name of a loader, or of an iterator's loader; a new one if there is none."""
-        loader = self._loader_by_iterator.get(id(source), source)
+        # an iterator is iterated once, and a later object may have its id
+        loader = self._loader_by_iterator.pop(id(source), source)
         numbers = [number for number, other in enumerate(self._loaders) if other is loader]
         if not numbers:
             self._loaders.append(loader)

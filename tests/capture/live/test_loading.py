@@ -11,6 +11,7 @@ from irgraph.capture.common.result import Capture
 from irgraph.capture.live import capture_file, capturing
 from irgraph.ir.loading import LOAD, TIME_SOURCE, UNTIMED, batch_loads, loading_time
 from irgraph.ops.verify import verify
+from irgraph.predict.answer import answer
 from irgraph.predict.prediction import predict
 from irgraph.text import parse, print_graph
 
@@ -75,7 +76,11 @@ def test_accumulation_loads_each_batch_where_the_loop_takes_it(tmp_path: Path) -
     products = [i for i, op in enumerate(graph.ops) if op.base == "linear"]
     assert products[0] < positions[0] < products[1]
     assert TIME_SOURCE not in graph.settings
-    assert predict(graph, "h100").path.by_cause()["loader"] == pytest.approx(10_000.0, rel=0.2)
+    prediction = predict(graph, "h100")
+    assert prediction.path.by_cause()["loader"] == pytest.approx(10_000.0, rel=0.2)
+    assert prediction.summary()["batches"] == 2
+    rate = next(line for line in answer(prediction.summary()) if "samples a second" in line)
+    assert rate.startswith("train (B = 8): 1,")  # 16 samples in more than 10 ms
 
 
 def test_a_loop_with_marks_loads_too() -> None:
