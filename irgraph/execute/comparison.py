@@ -18,7 +18,7 @@ from irgraph.execute.machine import Inspect
 from irgraph.execute.narrow.reference import is_quantized, tolerance_of
 from irgraph.execute.ranks.replicas import average_gradients, run_replicas
 from irgraph.execute.records import DECLARED, Compared, Comparison, Result
-from irgraph.execute.rounding.conditioning import deviation, perturbed_runs
+from irgraph.execute.rounding.conditioning import Perturbation, deviation, perturbed_runs
 from irgraph.execute.rounding.scatter import MAX_SCATTER_FACTOR, scatter
 from irgraph.execute.tensor_pair import (
     ROUNDING_UNITS,
@@ -86,13 +86,32 @@ class Trial(Struct, frozen=True, dict=True):
     @cached_property
     def second(self) -> Result:
         """Result of the second graph."""
+        return self.run_second()
+
+    def run_second(self, perturbation: Perturbation | None = None) -> Result:
+        """Run the second graph with the first one's values, or with perturbed ones."""
+        return self._run(self.after, self.start_values, perturbation, self.inspect)
+
+    def _run_first(self, perturbation: Perturbation) -> Result:
+        """Run the first graph with perturbed values."""
+        result = self._run(self.before, self.first.initial, perturbation)
+        return average_gradients(self.before, result) if self.uses_means else result
+
+    def _run(
+        self,
+        graph: Graph,
+        values: Mapping[str, Torch],
+        perturbation: Perturbation | None,
+        inspect: Inspect | None = None,
+    ) -> Result:
         return run_replicas(
-            self.after,
-            self.start_values,
+            graph,
+            values if perturbation is None else perturbation.perturbed(values),
             self.seed,
             self.ranks,
+            watch=perturbation,
             manner=self.manner,
-            inspect=self.inspect,
+            inspect=inspect if perturbation is None else None,
             equal=self.equal,
         )
 
@@ -124,13 +143,10 @@ class Trial(Struct, frozen=True, dict=True):
     @cached_property
     def perturbed(self) -> tuple[list[Result], list[Result]]:
         """Results of both graphs with perturbed values."""
-        pairs = ((self.before, self.first.initial), (self.after, self.start_values))
+        runs = ((self.before, self._run_first), (self.after, self.run_second))
         before, after = (
-            list(perturbed_runs(graph, values, self.seed, self.ranks, self.manner, self.equal))
-            for graph, values in pairs
+            list(perturbed_runs(graph, self.seed, self.manner, run)) for graph, run in runs
         )
-        if self.uses_means:
-            before = [average_gradients(self.before, result) for result in before]
         return before, after
 
     def deviation(self, name: str, other: str) -> Torch:

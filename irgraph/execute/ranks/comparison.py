@@ -7,21 +7,21 @@ combined, according to the layouts of tensors in each model (``irgraph.plans.lay
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import torch
 
 from irgraph.diagnostics import IrgraphError, fail
-from irgraph.execute.comparison import Trial, compare, has_nan
+from irgraph.execute.comparison import compare, has_nan
 from irgraph.execute.coverage import Observer
 from irgraph.execute.integer_constraints import BagStarts, integer_rules
 from irgraph.execute.machine import Machine, precision, without_autograd
 from irgraph.execute.narrow.reference import is_quantized, run_reference
 from irgraph.execute.random_values import TAME, Drawer
 from irgraph.execute.ranks.pipeline_check import compare_pipeline
-from irgraph.execute.ranks.runner import run_ranks
+from irgraph.execute.ranks.rank_trial import RankTrial
 from irgraph.execute.records import Comparison, Result
+from irgraph.execute.rounding.conditioning import Perturbation
 from irgraph.execute.sizes import check_memory, resize
 from irgraph.execute.torch_values import Torch, view_of
 from irgraph.execute.trials import MANNERS, SIZES, merge_draws
@@ -35,30 +35,36 @@ from irgraph.plans.layout import BATCH, SAMPLES, TensorLayout, layouts_of
 Values = Sequence[Torch]
 
 
-class RankComparison(Trial, frozen=True, dict=True):
+class RankComparison(RankTrial, frozen=True, dict=True):
     """A whole step and the models of all its ranks, at the sizes at which they run."""
 
-    models: tuple[Graph, ...] = ()
-    rank_inputs: tuple[Mapping[str, Torch], ...] = ()
-
-    @property
-    def elementwise(self) -> bool:
-        """Always false: roundings over ranks are not perturbed."""
-        return False
-
-    @cached_property
-    def second(self) -> Result:
-        """Combined results of the ranks."""
-        results = run_ranks(
-            self.models, self.rank_inputs, [self.seed] * len(self.models), self.manner
-        )
+    def run_second(self, perturbation: Perturbation | None = None) -> Result:
+        """Return the combined results of the ranks."""
+        results = self.rank_results(perturbation)
         names = [name for name in live_out(self.before) if name in self.first.values]
-        gathered = {name: _gather(name, self.models, results, self.first[name]) for name in names}
+        gathered = {name: self._gather(name, results) for name in names}
         return Result(
             {name: value for name, value in gathered.items() if value is not None},
             self.first.initial,
             results[0].read,
         )
+
+    def _gather(self, name: str, results: Sequence[Result]) -> Torch:
+        """Return the combined value of a tensor of all ranks, ``None`` if they have none."""
+        rank_layouts = [layouts_of(graph).get(name, ()) for graph in self.models]
+        values = [result.values.get(name) for result in results]
+        first: Sequence[TensorLayout] = next(filter(None, rank_layouts), ())
+        if any(layout.kind == "piece" for layout in first):
+            pieces = [next(iter(layouts), None) for layouts in rank_layouts]
+            return _assemble_pieces(pieces, values, self.first[name])
+        if first and any(value is None for value in values):
+            return None
+        for layout in first:
+            values = [
+                _merge_group(layout, [values[member] for member in members(graph, layout)])
+                for graph in self.models
+            ]
+        return self.compared_copy(name, [value for value in values if value is not None])
 
     def rounding_scatter(
         self, names: Sequence[tuple[str, str]], norm: Callable[[Torch], float]
@@ -85,47 +91,12 @@ def _rank_part(value: Torch, layouts: Sequence[TensorLayout], graph: Graph, rank
     return value
 
 
-def _gather(
-    name: str, models: Sequence[Graph], results: Sequence[Result], reference: Torch
-) -> Torch:
-    """Return the combined value of a tensor of all ranks, ``None`` if they have none."""
-    rank_layouts = [layouts_of(graph).get(name, ()) for graph in models]
-    values = [result.values.get(name) for result in results]
-    first: Sequence[TensorLayout] = next(filter(None, rank_layouts), ())
-    if any(layout.kind == "piece" for layout in first):
-        return _assemble_pieces(
-            [next(iter(layouts), None) for layouts in rank_layouts], values, reference
-        )
-    if first and any(value is None for value in values):
-        return None
-    for layout in first:
-        values = [
-            _merge_group(layout, [values[member] for member in members(graph, layout)])
-            for graph in models
-        ]
-    return _farthest([value for value in values if value is not None], reference)
-
-
 def _merge_group(layout: TensorLayout, values: Values) -> Torch:
     """Return the combined value of a tensor of the ranks of one group."""
     if layout.kind == "split":
         return torch.cat(list(values), layout.rows[0])
     total = torch.stack(list(values)).sum(0)
     return total / len(values) if layout.kind == "mean" else total
-
-
-def _farthest(copies: Values, reference: Torch) -> Torch:
-    """Return the copy of a tensor that differs most from the whole step's."""
-    if (
-        not copies
-        or any(value.shape != reference.shape for value in copies)
-        or not reference.numel()
-    ):
-        return copies[0] if copies else None
-    distances = [float((value.double() - reference.double()).abs().amax()) for value in copies]
-    return max(zip(distances, copies, strict=True), key=lambda pair: (pair[0] != pair[0], pair[0]))[
-        1
-    ]
 
 
 def _assemble_pieces(

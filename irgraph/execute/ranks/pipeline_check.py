@@ -15,12 +15,13 @@ import torch
 from msgspec.structs import replace
 
 from irgraph.diagnostics import IrgraphError, fail
-from irgraph.execute.comparison import Trial, compare, has_nan
+from irgraph.execute.comparison import compare, has_nan
 from irgraph.execute.coverage import Observer
 from irgraph.execute.machine import run
 from irgraph.execute.random_values import TAME
-from irgraph.execute.ranks.runner import run_ranks
+from irgraph.execute.ranks.rank_trial import RankTrial
 from irgraph.execute.records import Comparison, Result
+from irgraph.execute.rounding.conditioning import Perturbation
 from irgraph.execute.sizes import check_memory, resize
 from irgraph.execute.torch_values import DTYPES, Torch
 from irgraph.execute.trials import MANNERS, merge_draws
@@ -33,23 +34,14 @@ from irgraph.ops.live_out import live_out
 HINT = "name the modules of each stage as the whole model does"
 
 
-class PipelineComparison(Trial, frozen=True, dict=True):
+class PipelineComparison(RankTrial, frozen=True, dict=True):
     """A whole step and the ranks of its pipeline; ``after`` is also the whole step.
 
     Attributes:
-        models: of all ranks.
-        rank_inputs: initial values of each rank, by its own names.
         returned: the rank that returns the whole step's results, -1 for none.
     """
 
-    models: tuple[Graph, ...] = ()
-    rank_inputs: tuple[Mapping[str, Torch], ...] = ()
     returned: int = -1
-
-    @property
-    def elementwise(self) -> bool:
-        """Always false: roundings over ranks are not perturbed."""
-        return False
 
     @cached_property
     def exact(self) -> bool:
@@ -63,32 +55,21 @@ class PipelineComparison(Trial, frozen=True, dict=True):
         live = live_out(self.before).items()
         return {name: kind for name, kind in live if kind == "returned" or name in labelled}
 
-    @cached_property
-    def second(self) -> Result:
-        """Results of the ranks, by the whole step's names."""
-        results = run_ranks(
-            self.models, self.rank_inputs, [self.seed] * len(self.models), self.manner
-        )
+    def run_second(self, perturbation: Perturbation | None = None) -> Result:
+        """Return the results of the ranks, by the whole step's names."""
+        results = self.rank_results(perturbation)
         names = {d.label: d.tensor.name for d in self.before.tensors if d.label}
-        values: dict[str, Torch] = {}
+        copies: dict[str, list[Torch]] = {}
         for graph, result in zip(self.models, results, strict=True):
             for declared in filter(lambda d: d.label, graph.tensors):
-                name = names[declared.label]
                 value = result.values[declared.tensor.name]
-                values[name] = _farther(values.get(name), value, self.first[name])
+                copies.setdefault(names[declared.label], []).append(value)
+        values = {name: self.compared_copy(name, group) for name, group in copies.items()}
         if self.returned >= 0:
             rank_returns = self.models[self.returned].returned or ()
             for target, tensor in zip(self.before.returned or (), rank_returns, strict=True):
                 values[target.name] = results[self.returned].values[tensor.name]
         return Result(values, self.first.initial, ())
-
-
-def _farther(first: Torch, second: Torch, reference: Torch) -> Torch:
-    """Return the rank's copy that is farther from the whole step's value; nan is farthest."""
-    if first is None:
-        return second
-    distances = [float((v.double() - reference.double()).abs().sum()) for v in (first, second)]
-    return second if distances[1] > distances[0] or distances[1] != distances[1] else first
 
 
 def compare_pipeline(

@@ -13,14 +13,12 @@ small integers, unless an op computed them that rounds almost every result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 
 from irgraph.diagnostics import IrgraphError
 from irgraph.execute.random_values import CRITICAL, TIED, constants_of, without_repetitions
-from irgraph.execute.ranks.replicas import run_replicas
 from irgraph.execute.records import Result
 from irgraph.execute.torch_values import Torch
 from irgraph.ir.effects import is_view, written_by
@@ -74,6 +72,13 @@ class Perturbation:
         for tensor in (*op.outputs, *written_by(op)):
             self.perturb(values[tensor.name], exact=exact)
 
+    def perturbed(self, inputs: Mapping[str, Torch]) -> dict[str, Torch]:
+        """Return perturbed copies of initial values."""
+        copies = {name: value.clone() for name, value in inputs.items()}
+        for value in copies.values():
+            self.perturb(value)
+        return copies
+
     def perturb(self, value: Torch, *, exact: bool = True) -> None:
         """Replace the low bits of a tensor in place; ``exact`` values of few bits may remain."""
         stored = value if value.layout == torch.strided else value._values()
@@ -97,16 +102,12 @@ class Perturbation:
 
 
 def perturbed_runs(
-    graph: Graph, inputs: Mapping[str, Any], seed: int, ranks: int, manner: str, equal: bool
+    graph: Graph, seed: int, manner: str, run: Callable[[Perturbation], Result]
 ) -> Iterator[Result]:
-    """Yield the results of a graph with perturbed values, initial values included."""
+    """Yield the results of runs of a graph, each with its own perturbation."""
     for number in range(RUNS):
-        perturbation = Perturbation(graph, seed + number, manner)
-        changed = {name: value.clone() for name, value in inputs.items()}
-        for value in changed.values():
-            perturbation.perturb(value)
         try:
-            yield run_replicas(graph, changed, seed, ranks, perturbation, manner, equal=equal)
+            yield run(Perturbation(graph, seed + number, manner))
         except IrgraphError:
             continue  # a size or an index depends on values that a rounding changes
 

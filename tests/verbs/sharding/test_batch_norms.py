@@ -19,6 +19,7 @@ from irgraph.plans.plan import Plan
 from irgraph.predict.prediction import predict
 from irgraph.verbs.sharding.shard import shard
 from tests.examples.test_several_gpus import Counting
+from tests.execute.test_parallel_layers import captured
 from tests.verbs.sharding.test_captured_models import step_of
 from tests.verbs.sharding.test_torch_counts import RANKS, mesh, plain
 
@@ -97,6 +98,31 @@ def test_statistics_are_of_the_samples_of_all_ranks(ranks: int) -> None:
     graph = step_of(Normed)
     models = [shard(graph, Plan(ranks), rank).graph for rank in range(ranks)]
     assert compare_ranks(graph, models, draws=2).same
+
+
+class Rooted:
+    """A step with a bias whose gradient is zero but for roundings, over the root of its square."""
+
+    def __init__(self, batch: int) -> None:
+        self.model = Normed().to("meta")
+        self.optimizer = torch.optim.Adamax(self.model.parameters())
+        self.images = torch.zeros(batch, *Normed.shape)
+        self.classes = torch.zeros(batch, dtype=torch.int64)
+
+    def __call__(self) -> Tensor:
+        self.optimizer.zero_grad()
+        scores = self.model(self.images.to("meta"))
+        loss = nn.functional.cross_entropy(scores, self.classes.to("meta"))
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_gradients_of_roundings_may_be_others(seed: int) -> None:
+    graph = captured(Rooted)
+    models = [shard(graph, Plan(2), rank).graph for rank in range(2)]
+    assert compare_ranks(graph, models, seed=seed).same
 
 
 @pytest.mark.usefixtures("_torch_norms")
