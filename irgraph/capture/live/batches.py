@@ -49,8 +49,8 @@ class BatchSizes:
             self._batch_counts[self.ended][id(loader)] += 1
         if not rows or not self.plan:
             return cut_to(batch, rows) if rows else batch
-        step_size = self.later_size or self.plan[min(self.ended, len(self.plan) - 1)]
-        size, rest = divmod(rows * step_size, self.batch)
+        size = self.later_size or self.planned_size(self.ended)
+        size, rest = divmod(rows * size, self.batch)
         if rest:
             self.unfit.add(rows)
         return cut_to(batch, rows if rest else size)
@@ -70,6 +70,10 @@ class BatchSizes:
     def ahead(self) -> int:
         """Number of steps before its step in which a loader fetches a batch."""
         return self._times - 1
+
+    def planned_size(self, step: int) -> int:
+        """Return the batch size of a planned step, or of the last one; 0 if unknown."""
+        return self.plan[min(step, len(self.plan) - 1)] if self.plan else 0
 
     @property
     def required(self) -> int:

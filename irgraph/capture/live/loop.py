@@ -41,6 +41,7 @@ from irgraph.capture.live.torch_warnings import warnings_as_notes
 from irgraph.capture.live.typical_step import StepHistory
 from irgraph.diagnostics import Diagnostic, fail
 from irgraph.ir.loading import read_loading
+from irgraph.ir.rarer_steps import OMITTED
 
 NO_STEP = "no step of the loop was recorded: the second step, after one to warm up, did not end"
 STEP = "call capture.step() at the end of each step, within the loop"
@@ -49,9 +50,10 @@ NOT_CUT = (
     "take batches from capture.batches(…), within the steps"
 )
 NOT_IN_PROPORTION = "batches of {} rows keep their size: not in proportion to those of {}"
-MAX_STEPS = 12
+MAX_STEPS = 24
 """Maximum number of steps before unusual ones are no longer repeated."""
 
+UNUSUAL = f"most steps make other calls than the captured one: {OMITTED}"
 ENDED = "no batch dimension: the loop ended after {} steps, and {} are needed"
 
 
@@ -271,26 +273,54 @@ class Capturing:
     def _repeat_unusual_steps(self) -> None:
         """Plan steps again that were to be recorded and made other calls than most steps."""
         sizes = self._sizes
-        is_complete = bool(sizes.plan) and sizes.ended == sizes.required
-        if not is_complete or sizes.required > MAX_STEPS:
+        if not sizes.plan or sizes.ended != sizes.required:
+            return
+        self._select_typical_steps()
+        if sizes.required > MAX_STEPS:
             return
         for step in [step for step in sizes.recorded if not self._history.is_typical(step)]:
             sizes.repeat(step)
+
+    def _select_typical_steps(self) -> None:
+        """Replace recorded steps that most steps differ from by typical ones of their size.
+
+        Which calls are typical may only show in later steps.
+        """
+        sizes, history = self._sizes, self._history
+        recorded = sizes.recorded
+        typical_steps = [step for step in self._captures if history.is_typical(step)]
+        for place, step in enumerate(recorded):
+            others = [
+                other
+                for other in typical_steps
+                if sizes.planned_size(other) == sizes.planned_size(step)
+                and other not in recorded[:place]
+            ]
+            if step in typical_steps or not others:
+                continue
+            other = min(others, key=recorded.__contains__)
+            recorded[:] = [step if later == other else later for later in recorded]
+            recorded[place] = other
 
     def _build_result(self) -> Capture:
         if not self._captures:
             lines = [Diagnostic(line, severity="note") for line in self._known_values.unknown.lines]
             raise fail(self._no_step, hint=self._hint, notes=lines)
         sizes = self._sizes
-        captured, *other_captures = (
-            self._captures[step] for step in sizes.recorded if step in self._captures
+        self._select_typical_steps()
+        # the loop may have ended before a step that was to be recorded again
+        first = next(
+            step for step in (*sizes.recorded[:1], *self._captures) if step in self._captures
         )
+        captured = self._captures[first]
+        if not self._history.is_typical(first):
+            self._notes[UNUSUAL] = None
         if not sizes.plan:
             self._notes[NOT_CUT] = None
         elif sizes.ended < sizes.required:
             self._notes[ENDED.format(sizes.ended, len(sizes.plan))] = None
         else:
-            repeat, *other_captures = other_captures
+            repeat, *other_captures = (self._captures[step] for step in sizes.recorded[1:])
             batch_sizes = [sizes.plan[step] for step in sizes.recorded[2:]]
             capture_by_size = dict(zip(batch_sizes, other_captures, strict=True))
             captured = with_symbolic_batch(

@@ -58,12 +58,13 @@ class StepHistory:
         unusual = [step for step, calls in enumerate(compared) if calls != usual]
         for step in unusual:
             steps_by_kind[compared[step]].append(step)
-        if _period(unusual) and len({compared[step] for step in unusual[1:]}) == 1:
+        count = len(compared)
+        if _period(unusual, count) and len({compared[step] for step in unusual[1:]}) == 1:
             steps_by_kind = {compared[unusual[-1]]: unusual}
         return [
             RarerKind(calls, Fraction(1, period), True)
-            if (period := _period(steps))
-            else RarerKind(calls, Fraction(len(steps), len(compared)), False)
+            if (period := _period(steps, count))
+            else RarerKind(calls, Fraction(len(steps), count), False)
             for calls, steps in steps_by_kind.items()
         ]
 
@@ -97,10 +98,12 @@ class StepHistory:
         return f"{share} {' and '.join(texts)}: {ending_text}"
 
 
-def _period(steps: Sequence[int]) -> int:
-    """Return the distance of steps, 0 if they have several, or are consecutive or single."""
+def _period(steps: Sequence[int], count: int) -> int:
+    """Return the distance of steps among ``count``, 0 if they recur at no single distance."""
     distances = {after - before for before, after in pairwise(steps)}
-    return distances.pop() if len(distances) == 1 and distances != {1} else 0
+    distance = distances.pop() if len(distances) == 1 else 0
+    is_regular = distance > 1 and steps[0] <= distance and count <= steps[-1] + distance
+    return distance if is_regular else 0
 
 
 def _listed(counts: Counter[str]) -> str:

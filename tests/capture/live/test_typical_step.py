@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
 import irgraph
 from irgraph.capture.common.result import Capture
-from irgraph.capture.live import capture_file
+from irgraph.capture.live import capture_file, loop
 from irgraph.capture.live.typical_step import StepHistory
 from irgraph.cli.common import print_step_notes
 from irgraph.ir.loading import batch_loads
@@ -43,8 +44,7 @@ TAIL = """
 
 
 def captured(folder: Path, text: str) -> Capture:
-    body = "\n".join(f"    {line}" for line in text.strip().splitlines())
-    (folder / "train.py").write_text(f"{HEAD}{body}{TAIL}")
+    (folder / "train.py").write_text(f"{HEAD}{indent(text.strip(), ' ' * 4)}{TAIL}")
     result = capture_file(f"{folder}/train.py")
     assert verify(result.graph) == []
     assert result.graph.dims == {"B": 16}
@@ -110,6 +110,39 @@ def test_steps_of_several_kinds_are_counted() -> None:
     ]
 
 
+FIVE_KINDS = """
+if i % 2:
+    y = y.relu()
+if i % 3 == 2:
+    y = y.tanh()
+if i % 4 == 3:
+    y = y.exp()
+"""
+
+
+def test_the_model_is_the_usual_step_of_many_kinds(tmp_path: Path) -> None:
+    result = captured(tmp_path, FIVE_KINDS)
+    bases = [{op.base for op in step.leaves()} for step in (result.graph, *result.graph.rarer)]
+    added = [sorted(step & {"relu", "tanh", "exp"}) for step in bases]
+    assert added == [
+        [],
+        ["relu"],
+        ["tanh"],
+        ["exp", "relu"],
+        ["relu", "tanh"],
+        ["exp", "relu", "tanh"],
+    ]
+
+
+def test_a_model_of_an_unusual_step_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "MAX_STEPS", 0)
+    (tmp_path / "train.py").write_text(f"{HEAD}{indent(FIVE_KINDS, ' ' * 4)}{TAIL}")
+    result = capture_file(f"{tmp_path}/train.py")
+    assert loop.UNUSUAL in step_notes(result.graph)
+
+
 def test_decisions_of_rarer_steps_are_noted(tmp_path: Path) -> None:
     result = captured(tmp_path, "if i % 4 == 3:\n    if y.mean() < 9:\n        y = y.tanh()")
     assert len(result.graph.rarer) == 1
@@ -133,6 +166,18 @@ def test_two_kinds_of_steps_at_equal_distances_have_their_own_shares() -> None:
 def test_the_first_of_several_unusual_steps_may_create_a_state() -> None:
     (kind,) = history_of("uuauubuub").rarer_kinds()
     assert (*kind.calls, str(kind.share)) == ("b", "1/3")
+
+
+def test_steps_at_equal_distances_that_began_late_have_no_period() -> None:
+    (kind,) = history_of("uuuaua").rarer_kinds()
+    assert (*kind.calls, str(kind.share)) == ("a", "1/3")
+
+
+def test_a_loop_that_ends_early_has_the_size_of_its_first_steps(tmp_path: Path) -> None:
+    head = HEAD.replace("return 640", "return 8 * 16")
+    (tmp_path / "train.py").write_text(f"{head}{indent(FIVE_KINDS, ' ' * 4)}{TAIL}")
+    text = print_graph(capture_file(f"{tmp_path}/train.py").graph)
+    assert "f32[16, 8] @cpu" in text and "f32[8, 8] @cpu" not in text
 
 
 def test_one_unusual_step_has_no_period() -> None:
