@@ -54,11 +54,18 @@ class DrawnPair(Struct, frozen=True):
             return self._difference(F32)
 
     def _difference(self, tolerance: float) -> tuple[str, str]:
-        from irgraph.execute.random_values import SIGNED, TAME, WIDE
+        from irgraph.execute.random_values import TAME
+        from irgraph.execute.trials import MANNERS
 
         compared = False
-        for seed, manner in enumerate((SIGNED, WIDE, TAME)):
-            old, new = (self._run(graph, seed, manner) for graph in (self.old, self.new))
+        for seed, manner in enumerate((*MANNERS, TAME)):
+            try:
+                old = self._run(self.old, seed, manner)
+            except UncomparableError:
+                if seed == 0:
+                    raise
+                continue  # the old ops take no such values
+            new = self._run(self.new, seed, manner)
             for name, other in (*self.results, *self._written()):
                 text, finite = _value_difference(old[name], new[other], tolerance)
                 if text:

@@ -68,6 +68,21 @@ def test_what_computes_something_else_is_not_fused(script: str, reason: str) -> 
     assert "assuming" in caught.value.diagnostics[0].hint
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("aten.clamp(%h, min = -50.0, max = 50.0)", "aten.clone(%h)"),
+        ("aten.threshold(%h, 3.0, 0.0)", "aten.threshold(%h, 3.00001, 0.0)"),
+        ("aten.nan_to_num(%h)", "aten.clone(%h)"),
+        ("aten.maximum(%h, %x)", "aten.fmax(%h, %x)"),
+    ],
+)
+def test_values_at_and_beyond_constants_show_other_rules(old: str, new: str) -> None:
+    script = f"fuse %y = {old} into %y = {new}"
+    with pytest.raises(IrgraphError, match="computes something else"):
+        rewritten(script, MODEL.replace("aten.relu(%h)", old))
+
+
 def test_a_reason_allows_other_results() -> None:
     script = 'fuse %y = aten.relu(%h) into %y = aten.clone(%h) assuming "no element is negative"'
     (entry,) = rewritten(script).report.entries
