@@ -32,13 +32,15 @@ SCALED_HOST = re.compile(r"(.+)@(\d+(?:\.\d+)?)(x|us)")
 """Name of a host table with the host's speed relative to the measured one (``x``), or with the time
 of a kernel's launch on another host (``us``)."""
 
-LAUNCH_EXPONENT = 0.9
-"""Power of the ratio of launch times that scales all other host times."""
+LAUNCH_EXPONENTS = {"T1": 0.47, "T2": 0.77, "T3": 1.44, "T4": 1.0, "T5": 0.75, "whole": 1.34}
+"""Powers of the ratio of launch times that scale a table's times, by type of overhead.
 
-LAUNCH_STD = 0.26
+Derived from ten machines of 2022 to 2026 by ``costmodels.evaluate.hosts.scaling``."""
+
+LAUNCH_STD = 0.3
 """Relative standard deviation between machines, of host times that are scaled by launch times.
 
-With ``LAUNCH_EXPONENT`` from ten machines of 2022 to 2026 (``irgraph evaluate hosts``)."""
+With exponents of the other machines for each of the ten (``irgraph evaluate hosts``)."""
 
 COMPOSITE_LIBRARIES = ("aten", "autograd", "prim", "torch", "c10d", "irgraph")
 """Libraries whose composite ops call other ops; in other libraries a body only states what an op
@@ -59,8 +61,8 @@ class HostTable:
     Attributes:
         file: content of the table's file.
         means: means and standard deviations by category of operations and type of overhead.
-        speed: speed of the host relative to the measured one.
-        launch_speed: the same for launches in the driver (T4).
+        speeds: speed of the host relative to the measured one, by type of overhead (T1 to T5,
+            and ``whole``); 1 if omitted.
         suffix: speed in the table's name.
         machine_std: relative standard deviation of the times on the step's machine from these
             times; of a table of the machine, by the cost of recording that remains in it.
@@ -69,8 +71,7 @@ class HostTable:
 
     file: HostFile
     means: Mapping[tuple[str, str], Stat] = field(default_factory=dict)
-    speed: float = 1.0
-    launch_speed: float = 1.0
+    speeds: Mapping[str, float] = field(default_factory=dict)
     suffix: str = ""
     machine_std: float = 0.0
     is_default: bool = False
@@ -118,10 +119,14 @@ class HostTable:
         """
         if kind == "T4":
             stat = self._launches.get("kernel")
-            return stat.mean / self.launch_speed if stat is not None else None
+            return self._time("T4", stat) if stat is not None else None
         entry = self.file.ops.get(operation, OpEntry())
         stat = self.file.t1 if kind == "T1" else getattr(entry, kind.lower())
-        return stat.mean / self.speed if stat is not None else None
+        return self._time(kind, stat) if stat is not None else None
+
+    def _time(self, kind: str, stat: Stat) -> float:
+        """Return a mean time on the host, in microseconds."""
+        return stat.mean / self.speeds.get(kind, 1.0)
 
     def _overheads(self, op: Op, launches: int) -> Overheads:
         kinds = ("t2", "t3", "t5")[: 3 if launches > 1 else 2] if launches else ("whole",)
@@ -129,11 +134,11 @@ class HostTable:
         zero = (Stat(0.0), LEVELS[0])
         gap = matches.get("whole") or matches.get("t5", zero)
         return Overheads(
-            t1=self.file.t1.mean / self.speed,
-            t2=matches.get("t2", zero)[0].mean / self.speed,
-            t3=matches.get("t3", zero)[0].mean / self.speed,
-            t4={kind: stat.mean / self.launch_speed for kind, stat in self._launches.items()},
-            t5=gap[0].mean / self.speed,
+            t1=self._time("T1", self.file.t1),
+            t2=self._time("T2", matches.get("t2", zero)[0]),
+            t3=self._time("T3", matches.get("t3", zero)[0]),
+            t4={kind: self._time("T4", stat) for kind, stat in self._launches.items()},
+            t5=self._time("whole" if "whole" in matches else "T5", gap[0]),
             level=max((level for _, level in matches.values()), key=LEVELS.index),
             listed=self._listed(op),
             std=self._relative_std({kind: stat for kind, (stat, _) in matches.items()}),
@@ -258,18 +263,18 @@ def _scaled(name: str, base: str, number: float, unit: str) -> HostTable:
     if unit == "us" and not launch:
         reason = f"host table {base} has no time of a kernel's launch to compare with"
         raise fail(reason, hint="give its speed, as in NAME@1.5x", exit_code=2)
-    launch_speed = number
+    speed = number
     if unit == "us":
-        launch_speed = launch / number if launch and number else 0.0
-    if not 0.01 <= launch_speed <= 100:
+        speed = launch / number if launch and number else 0.0
+    if not 0.01 <= speed <= 100:
         raise fail(message, exit_code=2)
     suffix = f"@{number:g}{unit}"
     if unit == "x":
-        return replace(table, speed=number, launch_speed=number, suffix=suffix, _cache={})
+        speeds = dict.fromkeys(LAUNCH_EXPONENTS, speed)
+        return replace(table, speeds=speeds, suffix=suffix, _cache={})
     return replace(
         table,
-        speed=launch_speed**LAUNCH_EXPONENT,
-        launch_speed=launch_speed,
+        speeds={kind: speed**power for kind, power in LAUNCH_EXPONENTS.items()},
         suffix=suffix,
         machine_std=math.hypot(LAUNCH_STD, table.machine_std),
         _cache={},

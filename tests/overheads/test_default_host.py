@@ -62,7 +62,7 @@ def test_torch_1_has_the_host_of_its_time() -> None:
 def test_a_default_can_be_scaled() -> None:
     graph = parse(STEP)
     assert table_name("default@1.5x", graph, "torch-2") == "h100-torch-2.11@1.5x"
-    assert host_of_step("default@1.5x", graph, "torch-2").speed == 1.5
+    assert host_of_step("default@1.5x", graph, "torch-2").speeds["T1"] == 1.5
 
 
 def test_the_interval_of_a_default_host_includes_other_machines() -> None:

@@ -16,7 +16,7 @@ from irgraph.overheads import host_rows, list_hosts, load_host
 from irgraph.overheads.format import HostFile, OpEntry, Stat, pooled
 from irgraph.overheads.table import (
     FALLBACK_TABLE,
-    LAUNCH_EXPONENT,
+    LAUNCH_EXPONENTS,
     LAUNCH_STD,
     category,
     host_table,
@@ -244,8 +244,11 @@ def test_one_launch_time_scales_a_table() -> None:
     table = load_host(f"v100@{2 * plain.t4['kernel']:.6f}us")
     costs = table.overheads(linear(2), 2)
     assert costs.t4["kernel"] == pytest.approx(2 * plain.t4["kernel"], rel=1e-5)
-    factor = 2**LAUNCH_EXPONENT
-    assert costs.t2 == pytest.approx(factor * plain.t2, rel=1e-5)
+    for kind in ("T1", "T2", "T3", "T5"):
+        expected = 2 ** LAUNCH_EXPONENTS[kind] * getattr(plain, kind.lower())
+        assert getattr(costs, kind.lower()) == pytest.approx(expected, rel=1e-5)
+    idle = (host.overheads(linear(2), 0).t5 for host in (table, load_host("v100")))
+    assert next(idle) == pytest.approx(2 ** LAUNCH_EXPONENTS["whole"] * next(idle), rel=1e-5)
     assert (table.machine_std, load_host("v100@2x").machine_std) == (LAUNCH_STD, 0.0)
 
 

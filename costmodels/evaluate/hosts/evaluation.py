@@ -2,14 +2,15 @@
 
 The host times of a machine's recorded programs, without the cost of recording, are compared with
 the default table for its release of torch, and with the table of torch 2 scaled by the machine's
-launch time. Every interval is of the other machines: the judged one is left out.
+launch time. The powers of that scaling and every interval are of the other machines: the judged one
+is left out.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from statistics import median
@@ -21,13 +22,19 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from costmodels.evaluate.hosts.replays import replays_across_machines
+from costmodels.evaluate.hosts.scaling import (
+    KindTotal,
+    MachineTotals,
+    launch_exponents,
+    leave_one_out,
+)
 from costmodels.evaluate.measurements import measurements
 from costmodels.hosts.from_traces import published_tree
 from irgraph.overheads.default_host import RECENT_TABLE, TORCH_1_TABLE
 from irgraph.overheads.extract import ir_name, subtract_cost
 from irgraph.overheads.recording import recording_of
 from irgraph.overheads.samples import HostSample
-from irgraph.overheads.table import TYPES, HostTable, load_host
+from irgraph.overheads.table import LAUNCH_EXPONENTS, TYPES, HostTable, load_host
 from irgraph.replay.replay import Replayed, build_replayer
 from irgraph.schedule.sampling import NORMAL_90, WORKLOAD_STD
 
@@ -81,7 +88,8 @@ class MachineErrors(Struct, frozen=True):
         table: name of the table.
         launch_us: median time of a kernel launch.
         as_is: predicted over measured host time, of that table.
-        scaled: the same of the table of torch 2, scaled by the launch time.
+        scaled: the same of the table of torch 2, scaled by the launch time with powers that the
+            other machines determine.
     """
 
     machine: str
@@ -97,10 +105,12 @@ class MachineSpread(Struct, frozen=True):
     Attributes:
         rows: errors of each machine.
         replays: of steps with host times of another machine.
+        exponents: powers of the ratio of launch times by type of overhead, from all machines.
     """
 
     rows: Sequence[MachineErrors]
     replays: Sequence[Replayed] = ()
+    exponents: Mapping[str, float] = {}
 
     def render(self) -> list[RenderableType]:
         """Return the table of machines and the lines below it."""
@@ -117,7 +127,13 @@ class MachineSpread(Struct, frozen=True):
                 f"{row.scaled:.2f}",
                 "yes" if scaled else "no",
             )
-        return [table, *(self._line(kind) for kind in ("as_is", "scaled")), self._replay_line()]
+        powers = ", ".join(f"{kind} {power:.2f}" for kind, power in self.exponents.items())
+        return [
+            table,
+            *(self._line(kind) for kind in ("as_is", "scaled")),
+            f"powers of the ratio of launch times, from all machines: {powers}",
+            self._replay_line(),
+        ]
 
     def as_json(self) -> dict[str, Any]:
         """Return all figures as plain values."""
@@ -126,7 +142,13 @@ class MachineSpread(Struct, frozen=True):
         std = {kind: machine_std(self.log_errors(kind)) for kind in kinds}
         rows = [{name: getattr(row, name) for name in row.__struct_fields__} for row in self.rows]
         steps = {"inside": sum(r.within for r in self.replays), "steps": len(self.replays)}
-        return {"machines": rows, "inside": inside, "machine_std": std, "replays": steps}
+        return {
+            "machines": rows,
+            "inside": inside,
+            "machine_std": std,
+            "replays": steps,
+            "exponents": dict(self.exponents),
+        }
 
     def log_errors(self, kind: str) -> list[float]:
         """Return the logarithm of each machine's predicted over measured time."""
@@ -186,16 +208,55 @@ def evaluate_hosts() -> MachineSpread:
     """
     folder = measurements()
     paths = {machine: sorted(folder.glob(machine.traces)) for machine in MACHINES}
-    rows = [_machine_errors(machine, files) for machine, files in paths.items() if files]
-    return MachineSpread(rows, list(replays_across_machines(folder)))
+    machines = [TracedTimes.read(machine, files) for machine, files in paths.items() if files]
+    totals = [machine.totals() for machine in machines]
+    scaled = leave_one_out(totals)
+    rows = [machine.errors(error) for machine, error in zip(machines, scaled, strict=True)]
+    return MachineSpread(rows, list(replays_across_machines(folder)), launch_exponents(totals))
 
 
-def _machine_errors(machine: TracedMachine, paths: Sequence[Path]) -> MachineErrors:
-    programs = [_sample_times(path, machine.kinds) for path in paths]
-    launch_us = median(chain.from_iterable(times["T4", ""] for times in programs))
-    table, scaled = load_host(machine.table), load_host(f"{RECENT_TABLE}@{launch_us:.2f}us")
-    errors = (_error(programs, table), _error(programs, scaled))
-    return MachineErrors(machine.name, machine.table, launch_us, *errors)
+class TracedTimes(Struct, frozen=True):
+    """Host times of a machine's recorded programs.
+
+    Attributes:
+        machine: the machine.
+        programs: times of each program.
+    """
+
+    machine: TracedMachine
+    programs: Sequence[SampleTimes]
+
+    @classmethod
+    def read(cls, machine: TracedMachine, paths: Sequence[Path]) -> TracedTimes:
+        """Return the host times of a machine's traces."""
+        return cls(machine, [_sample_times(path, machine.kinds) for path in paths])
+
+    @property
+    def launch_us(self) -> float:
+        """Median time of a kernel launch."""
+        return median(chain.from_iterable(times["T4", ""] for times in self.programs))
+
+    def by_kind(self, table: HostTable) -> dict[str, KindTotal]:
+        """Return predicted and measured time of the calls that a table lists, by type."""
+        totals: dict[str, KindTotal] = {}
+        for kind, predicted, measured in chain.from_iterable(
+            _pairs(times, table) for times in self.programs
+        ):
+            total = totals.get(kind, KindTotal(0.0, 0.0))
+            totals[kind] = KindTotal(total.predicted + predicted, total.measured + measured)
+        return totals
+
+    def totals(self) -> MachineTotals:
+        """Return the machine's totals, compared with the table that launch times scale."""
+        table = load_host(RECENT_TABLE)
+        ratio = self.launch_us / (table.listed_time("T4", "") or math.nan)
+        return MachineTotals(ratio, self.by_kind(table))
+
+    def errors(self, scaled: float) -> MachineErrors:
+        """Return the machine's errors, of which one is known."""
+        name = self.machine.table
+        as_is = MachineTotals(1.0, self.by_kind(load_host(name))).error(LAUNCH_EXPONENTS)
+        return MachineErrors(self.machine.name, name, self.launch_us, as_is, scaled)
 
 
 def _sample_times(path: Path, kinds: Container[str]) -> SampleTimes:
@@ -218,15 +279,9 @@ def _key(sample: HostSample) -> tuple[str, str] | None:
     return (sample.kind, ir_name(sample.name)) if is_listed else None
 
 
-def _error(programs: Sequence[SampleTimes], table: HostTable) -> float:
-    """Return predicted over measured host time of the calls that a table lists."""
-    pairs = list(chain.from_iterable(_pairs(times, table) for times in programs))
-    return sum(predicted for predicted, _ in pairs) / sum(measured for _, measured in pairs)
-
-
-def _pairs(times: SampleTimes, table: HostTable) -> Iterator[tuple[float, float]]:
-    """Yield predicted and measured time of each kind of call; of equal calls, the median."""
+def _pairs(times: SampleTimes, table: HostTable) -> Iterator[tuple[str, float, float]]:
+    """Yield type, predicted and measured time of each kind of call; of equal calls, the median."""
     for (kind, operation), values in times.items():
         time = table.listed_time(kind, operation)
         if time is not None and len(values) >= MIN_SAMPLES:
-            yield time * len(values), median(values) * len(values)
+            yield kind, time * len(values), median(values) * len(values)

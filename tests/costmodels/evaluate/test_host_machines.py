@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
 
 from costmodels.evaluate.hosts.evaluation import MachineErrors, MachineSpread, evaluate_hosts
 from irgraph.overheads.default_host import MACHINE_STD
-from irgraph.overheads.table import LAUNCH_STD
+from irgraph.overheads.table import LAUNCH_EXPONENTS, LAUNCH_STD
 
 
 @pytest.mark.data
@@ -20,6 +21,10 @@ def test_spreads_are_those_of_the_machines(data_dir: Path, monkeypatch: pytest.M
     assert figures["machine_std"]["scaled"] == pytest.approx(LAUNCH_STD, abs=0.01)
     assert figures["inside"] == {"as_is": 9, "scaled": 9}
     assert len(figures["machines"]) == 10
+    assert figures["exponents"] == pytest.approx(LAUNCH_EXPONENTS, abs=0.005)
+    scaled = sorted(abs(math.log(row["scaled"])) for row in figures["machines"])
+    assert (scaled[4] + scaled[5]) / 2 < math.log(1.2)
+    assert scaled[8] < math.log(1.5)
     assert figures["replays"]["inside"] >= 0.85 * figures["replays"]["steps"] > 0
 
 
