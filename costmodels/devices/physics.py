@@ -83,14 +83,14 @@ def contradictions(sheet: DeviceSheet) -> Iterator[str]:
 
 def _figure_errors(name: str, figure: Figure, *, checks_range: bool) -> Iterator[str]:
     low, high, unit = RANGES.get(name, (0.0, float("inf"), RATE))
-    for part in ("datasheet", "measured"):
+    for part in ("datasheet", "measured", "sustained"):
         number = getattr(figure, part)
         if number is not None and checks_range:
             yield range_error(f"{name}.{part}", number, low, high, unit)
-    if figure.datasheet is not None and figure.measured is not None:
-        bounds = [figure.datasheet * share for share in MEASURED_RANGE]
-        reason = range_error(f"{name}.measured", figure.measured, bounds[0], bounds[1], unit)
-        yield f"{reason} (its datasheet has {figure.datasheet:,g})" if reason else ""
+        if figure.datasheet is not None and number is not None and part != "datasheet":
+            bounds = [figure.datasheet * share for share in MEASURED_RANGE]
+            reason = range_error(f"{name}.{part}", number, bounds[0], bounds[1], unit)
+            yield f"{reason} (its datasheet has {figure.datasheet:,g})" if reason else ""
 
 
 def _l2_errors(sheet: DeviceSheet) -> Iterator[str]:

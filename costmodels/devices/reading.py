@@ -60,7 +60,8 @@ def _check_values(sheet: DeviceSheet, span: SourceSpan) -> None:
         raise fail("device sheet: pinned_gbs has neither a datasheet nor a measured value", span)
     for name in DeviceSheet.__struct_fields__:
         value = getattr(sheet, name)
-        numbers = (value.datasheet, value.measured) if isinstance(value, Figure) else (value,)
+        is_figure = isinstance(value, Figure)
+        numbers = (value.datasheet, value.measured, value.sustained) if is_figure else (value,)
         for number in numbers:
             if isinstance(number, bool) or not isinstance(number, int | float):
                 continue

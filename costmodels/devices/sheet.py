@@ -68,11 +68,14 @@ class Figure(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         datasheet: the maker's figure, in the unit of the sheet's field.
         measured: result of a benchmark (for a peak: large products, or the benchmark in
             ``source``), or the setting during measurements of the card.
-        source: source of both.
+        sustained: for a peak, the rate of large products that run without a pause, so that the
+            power limit holds.
+        source: source of all of them.
     """
 
     datasheet: float | None = None
     measured: float | None = None
+    sustained: float | None = None
     source: str = ""
 
     @property
@@ -247,6 +250,10 @@ class DeviceSheet(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if figure.measured is None or figure.datasheet is None:
             return None
         return figure.measured / figure.datasheet
+
+    def sustained_rate(self, dtype: str) -> float | None:
+        """Return the sustained GFLOP/s of large products on matrix units, ``None`` if unknown."""
+        return self._units().get(dtype, Figure()).sustained
 
     @property
     def halved(self) -> bool:

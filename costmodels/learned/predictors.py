@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
+from costmodels.devices.power import sustained_rate
 from costmodels.devices.sheet import HALVED, HALVED_SHARE, SHARPNESS, DeviceSheet
 from costmodels.families import learned_families
 from costmodels.formulas.intervals import BORROWED
@@ -28,6 +29,11 @@ from irgraph.ir.points.point_values import PointMask, PointValues, as_array, max
 
 SOFTWARE = "torch-2"
 """Profile of the measured releases: PyTorch 2.1 with CUDA 12.1, except for layer norm."""
+
+BOOST = 500.0
+"""Microseconds that an isolated kernel runs at the boost clock. The governor lowers the clock after
+some 5 ms of sustained work (B200: flashinfer-ai/flashinfer, pull request 2899), and the sweeps
+repeat a kernel nine times (three to warm up)."""
 
 MEASURED_PROFILES = (SOFTWARE, "torch-2.7")
 """Software profiles that trained models cover."""
@@ -99,11 +105,14 @@ def _within_peak(
     is_halved = sheet.halved and dtype in HALVED
     if share is None and not is_halved:
         return prediction
-    min_time = flops / (sheet.peak(dtype)[0] * (share or HALVED_SHARE) * 1e3)
+    peak_rate = sheet.peak(dtype)[0] * (share or HALVED_SHARE)
+    min_time = flops / (peak_rate * 1e3)
     if is_halved:
         time = (prediction.time**SHARPNESS + min_time**SHARPNESS) ** (1 / SHARPNESS)
     else:
-        time = maximum(prediction.time, min_time)
+        sustained = sustained_rate(sheet, dtype) or peak_rate
+        slower = maximum(min_time - BOOST, 0.0) * (peak_rate / sustained - 1)
+        time = maximum(prediction.time, min_time + slower)
     return replace(prediction, time=time, spread=prediction.spread * (time / prediction.time))
 
 

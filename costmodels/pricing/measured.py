@@ -82,6 +82,7 @@ def _split(op: Op, time: Quantity, modelled: tuple[Kernel, ...]) -> tuple[Kernel
             by="measured",
             outside=False,
             formula=SOURCE,
+            power=0.0,
         )
         for kernel in modelled
     )

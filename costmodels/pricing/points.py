@@ -105,12 +105,14 @@ class _Batch:
         index_by_id = {inner: index for index, inner in enumerate(resized.walk())}
         kernels = {index_by_id[key]: op_kernels for key, op_kernels in pricer.kernels.items()}
         all_kernels = [kernel for op_kernels in kernels.values() for kernel in op_kernels]
-        times, spreads = (_column(all_kernels, name, len(points)) for name in ("time", "spread"))
+        times, spreads, powers = (
+            _column(all_kernels, name, len(points)) for name in ("time", "spread", "power")
+        )
         first_kernels = {
             index: tuple(map(_first_point, op_kernels)) for index, op_kernels in kernels.items()
         }
         unknown = tuple(index_by_id[leaf] for leaf in pricer.unknown)
-        return KernelRegime(points, first_kernels, unknown, times, spreads)
+        return KernelRegime(points, first_kernels, unknown, times, spreads, powers)
 
     def _resize(
         self, op: Op, names: Sequence[str], rows: Ints, points: Ints
@@ -146,11 +148,10 @@ def _column(kernels: Sequence[Kernel], name: str, points: int) -> Floats:
 
 
 def _first_point(kernel: Kernel) -> Kernel:
-    """Return a kernel with the times and bytes of the first point."""
-    time, spread, links = (
-        float(as_array(value, 1)[0]) for value in (kernel.time, kernel.spread, kernel.link_bytes)
-    )
-    return replace(kernel, time=time, spread=spread, outside=False, link_bytes=links)
+    """Return a kernel with the numbers of the first point."""
+    names = ("time", "spread", "link_bytes", "power")
+    numbers = {name: float(as_array(getattr(kernel, name), 1)[0]) for name in names}
+    return replace(kernel, outside=False, **numbers)
 
 
 def _expand(regime: KernelRegime, inverse: Ints) -> KernelRegime:
@@ -159,6 +160,6 @@ def _expand(regime: KernelRegime, inverse: Ints) -> KernelRegime:
     positions[regime.points] = np.arange(len(regime.points))
     points = np.flatnonzero(positions[inverse] >= 0)
     columns = positions[inverse[points]]
-    return replace(
-        regime, points=points, times=regime.times[:, columns], spreads=regime.spreads[:, columns]
-    )
+    names = ("times", "spreads", "powers")
+    numbers = {name: getattr(regime, name)[:, columns] for name in names}
+    return replace(regime, points=points, **numbers)

@@ -17,6 +17,7 @@ from costmodels.lookups.indices import Indices, indices_of
 from costmodels.pricing.calls import CallTimes, as_call, with_time
 from costmodels.pricing.context import fbgemm_lookups, sparse_values
 from costmodels.pricing.measured import is_measured, measured_kernels
+from costmodels.pricing.power import with_draw
 from costmodels.pricing.price_cache import Outcome, PriceCache
 from costmodels.pricing.signature import Signatures
 from irgraph.diagnostics import fail, suggestion
@@ -264,13 +265,13 @@ class Pricer:
 
     def _by_rule(self, rule: Rule, op: Op) -> tuple[Kernel, ...] | None:
         correct = self.machine.correct
-        if correct is None:
-            return rule(op, self.machine)
         kernels = self._uncorrected.get(op) or rule(op, self.machine)
         if not kernels:
             return kernels
-        self._uncorrected[op] = kernels  # its correction may wait for the end of the batch
-        return correct(op, kernels, self.machine)
+        if correct is not None:
+            self._uncorrected[op] = kernels  # its correction may wait for the end of the batch
+            kernels = correct(op, kernels, self.machine)
+        return with_draw(op, kernels, self.machine)
 
     def _with_sparse_values(self, op: Op) -> Op:
         """Replace sparse operands by their values: shapes of sparse tensors are not their sizes."""

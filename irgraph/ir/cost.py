@@ -101,6 +101,8 @@ class Kernel(Struct, frozen=True, gc=False):
             ``to 2`` or ``from 0``.
         link_bytes: bytes transferred over a link: between host and device, between a slower tier
             and the host, or from this rank to other ranks.
+        power: draw of its arithmetic as a share of the device's power limit, at the clock of
+            ``time``; 0 if its time does not depend on that clock, or nothing is known.
     """
 
     name: str
@@ -115,6 +117,22 @@ class Kernel(Struct, frozen=True, gc=False):
     group: str = ""
     peer: str = ""
     link_bytes: float = 0.0
+    power: float = 0.0
+
+
+class PowerDraw(Struct, frozen=True):
+    """The power of a step whose products run again and again.
+
+    Attributes:
+        draw: mean draw of the kernels at the clocks at which they run in isolation, as a share of
+            the power limit.
+        clock: share of these clocks that the limit allows products in the mix of the step.
+        added: microseconds that all kernels take longer than in isolation.
+    """
+
+    draw: float
+    clock: float = 1.0
+    added: float = 0.0
 
 
 class Priced(Struct, frozen=True):
@@ -129,6 +147,7 @@ class Priced(Struct, frozen=True):
         unknown: leaves that no cost model covers and that are not views: reported, never free.
         reasons: a specific reason why one of ``unknown`` has no time, if known.
         indices: distributions of embedding lookups with their sources, one line each.
+        power: power of the step, ``None`` if the draw of no kernel is known.
     """
 
     graph: Graph
@@ -137,6 +156,7 @@ class Priced(Struct, frozen=True):
     unknown: tuple[Op, ...] = ()
     reasons: Mapping[Op, str] = field(default_factory=dict)
     indices: tuple[str, ...] = ()
+    power: PowerDraw | None = None
 
     def of(self, op: Op) -> tuple[Kernel, ...]:
         """Return the device work of an op and all below it, in launch order."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from irgraph.backend import DeviceFacts
-from irgraph.ir.cost import PROVENANCES, Kernel, Priced
+from irgraph.ir.cost import PROVENANCES, Kernel, PowerDraw, Priced
 from irgraph.schedule.intervals import KERNEL, cause_name
 from irgraph.schedule.memory import Memory, workspace
 from irgraph.schedule.sensitivity import Sensitivity, sensitivity
@@ -51,6 +51,13 @@ def group_name(row: Mapping[str, Any]) -> str:
     """Return the name of a group of ``what_ifs``: a cause, or a family of kernels."""
     name: str = row["name"]
     return cause_name(name if row["kind"] == "cause" else f"{KERNEL}{name}")
+
+
+def power_summary(power: PowerDraw | None) -> dict[str, float] | None:
+    """Return the power of a step and the time that its limit adds, ``None`` if it is unknown."""
+    if power is None:
+        return None
+    return {"draw": power.draw, "clock": power.clock, "added_us": power.added}
 
 
 def memory_summary(memory: Memory, sheet: DeviceFacts) -> dict[str, Any]:

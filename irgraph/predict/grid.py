@@ -16,6 +16,7 @@ from irgraph.ir.op import Op
 from irgraph.ir.points.kernel_regimes import Floats, Ints, KernelRegime, Sizes
 from irgraph.ir.resize import with_dims
 from irgraph.predict.calls import CallClasses, is_sparse
+from irgraph.predict.power import clock_shares, load_of
 
 
 class KernelRegion(Struct, frozen=True):
@@ -61,7 +62,8 @@ def price_grid(
         priced = _price_each_size(subset.graph, device, options, sizes)
         for position, call_regimes in zip(subset.places, priced, strict=True):
             regimes[position] = call_regimes
-    return list(_regions([call_regimes or () for call_regimes in regimes], len(sizes)))
+    counts = np.bincount(calls.representative_of, minlength=len(regimes))
+    return list(_regions([call_regimes or () for call_regimes in regimes], len(sizes), counts))
 
 
 def columns_of(calls: CallClasses, sizes: Sequence[Mapping[str, int]]) -> Sizes:
@@ -123,10 +125,13 @@ def _regime(priced: Priced, op: Op) -> KernelRegime:
     inside = list(enumerate(op.walk()))
     kernels = {position: priced.kernels[o] for position, o in inside if o in priced.kernels}
     all_kernels = [kernel for op_kernels in kernels.values() for kernel in op_kernels]
-    times = np.array([[kernel.time] for kernel in all_kernels]).reshape(-1, 1)
-    spreads = np.array([[kernel.spread] for kernel in all_kernels]).reshape(-1, 1)
+    times, spreads, powers = (
+        np.array([[getattr(kernel, name)] for kernel in all_kernels]).reshape(-1, 1)
+        for name in ("time", "spread", "power")
+    )
     unknown_positions = tuple(position for position, o in inside if o in unknown)
-    return KernelRegime(np.zeros(1, np.int64), kernels, unknown_positions, times, spreads)
+    point = np.zeros(1, np.int64)
+    return KernelRegime(point, kernels, unknown_positions, times, spreads, powers)
 
 
 def _merge_regimes(group: Sequence[tuple[list[int], KernelRegime]]) -> KernelRegime:
@@ -134,15 +139,20 @@ def _merge_regimes(group: Sequence[tuple[list[int], KernelRegime]]) -> KernelReg
     points = np.array([point for group_points, _ in group for point in group_points], np.int64)
     order = np.argsort(points, kind="stable")
     repetitions = [len(group_points) for group_points, _ in group]
-    times = np.repeat(np.concatenate([p.times for _, p in group], 1), repetitions, axis=1)
-    spreads = np.repeat(np.concatenate([p.spreads for _, p in group], 1), repetitions, axis=1)
-    return replace(
-        group[0][1], points=points[order], times=times[:, order], spreads=spreads[:, order]
-    )
+    numbers: dict[str, Floats] = {}
+    for name in ("times", "spreads", "powers"):
+        columns = np.concatenate([getattr(piece, name) for _, piece in group], 1)
+        numbers[name] = np.repeat(columns, repetitions, axis=1)[:, order]
+    return replace(group[0][1], points=points[order], **numbers)
 
 
-def _regions(regimes: Sequence[Sequence[KernelRegime]], points: int) -> Iterator[KernelRegion]:
-    """Yield regions of points at which every call has the same structure."""
+def _regions(
+    regimes: Sequence[Sequence[KernelRegime]], points: int, counts: Ints
+) -> Iterator[KernelRegion]:
+    """Yield regions of points at which every call has the same structure.
+
+    ``counts`` has the number of calls in the step that each of them represents.
+    """
     regime_index = np.zeros((len(regimes), points), np.int64)
     for row, call_regimes in zip(regime_index, regimes, strict=True):
         for number, regime in enumerate(call_regimes):
@@ -161,17 +171,21 @@ def _regions(regimes: Sequence[Sequence[KernelRegime]], points: int) -> Iterator
         columns_of_regimes = [
             np.searchsorted(regime.points, region_points) for regime in region_regimes
         ]
-        times = [
-            p.times[:, columns]
-            for p, columns in zip(region_regimes, columns_of_regimes, strict=True)
-        ]
-        spreads = [
-            p.spreads[:, columns]
-            for p, columns in zip(region_regimes, columns_of_regimes, strict=True)
-        ]
-        yield KernelRegion(
-            region_points, tuple(region_regimes), _concatenate(times), _concatenate(spreads)
+        times, spreads, powers = (
+            _concatenate(
+                [
+                    getattr(regime, name)[:, columns]
+                    for regime, columns in zip(region_regimes, columns_of_regimes, strict=True)
+                ]
+            )
+            for name in ("times", "spreads", "powers")
         )
+        if powers.any():
+            repetitions = np.repeat(counts, [len(regime.times) for regime in region_regimes])
+            clock = clock_shares(load_of(times, powers, repetitions))
+            clocks = np.where(powers > 0, clock, 1.0)
+            times, spreads = times / clocks, spreads / clocks
+        yield KernelRegion(region_points, tuple(region_regimes), times, spreads)
 
 
 def _concatenate(parts: Sequence[Floats]) -> Floats:

@@ -32,8 +32,16 @@ from irgraph.predict.caveats import (
     tf32_warnings,
     untimed_collectives,
 )
-from irgraph.predict.figures import by_family, coverage, memory_summary, unknown, what_ifs
+from irgraph.predict.figures import (
+    by_family,
+    coverage,
+    memory_summary,
+    power_summary,
+    unknown,
+    what_ifs,
+)
 from irgraph.predict.options import PredictFields, PredictOptions, apply_options, predict_options
+from irgraph.predict.power import within_power
 from irgraph.report.console import rounded_times, time_text
 from irgraph.report.plots import Plot
 from irgraph.schedule.algorithm1 import algorithm1
@@ -191,6 +199,7 @@ class Prediction(Struct, frozen=True, dict=True):
             "gpu_utilization": self.utilization,
             "host_waits_us": self.timeline.waiting_time,
             "coverage": coverage(kernels),
+            "power": power_summary(self.priced.power),
             "measured_times": self.measured,
             "unknown": unknown(self.priced),
             "overheads_found": dict(self.timeline.levels),
@@ -227,7 +236,7 @@ def predict(
         name = merged_options.device or device_of(graph)
         sheet = backend().device(name, graph)
         host = host_of_step(merged_options.host, graph, merged_options.software)
-        priced = backend().price(graph, name, merged_options)
+        priced = within_power(backend().price(graph, name, merged_options))
         timeline = _schedule(priced, host, merged_options)
         measured_remark = measured_times(priced, name, merged_options.uses_measured)
         merged_options = replace(merged_options, device=name)

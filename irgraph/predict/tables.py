@@ -161,6 +161,8 @@ def _origins(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         f"{share:.1%} {provenance}" for provenance, share in summary["coverage"].items()
     )
     yield "device time by provenance", shares or "no device work"
+    if summary["power"]:
+        yield "power limit", _power(summary["power"])
     if summary["measured_times"]:
         yield "measured kernel times", summary["measured_times"]
     levels = ", ".join(f"{count} by {level}" for level, count in summary["overheads_found"].items())
@@ -169,6 +171,15 @@ def _origins(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield from (("embedding rows looked up", text) for text in summary["indices"])
     yield from (("collectives", text) for text in summary["collectives"])
     yield from (("rests on", reason) for reason in summary["assumptions"])
+
+
+def _power(power: Mapping[str, float]) -> str:
+    """Return whether the power limit slows the step's products, and by how much."""
+    draw = f"kernels in isolation draw {power['draw']:.0%} of it"
+    if power["clock"] == 1.0:
+        return draw
+    added = time_text(power["added_us"])
+    return f"{draw}: products run at {power['clock']:.1%} of their clock, {added} more"
 
 
 def _flop_text(summary: Mapping[str, Any]) -> str:

@@ -28,6 +28,7 @@ class KernelRegime(Struct, frozen=True):
         unknown: positions of leaves that no cost model covers.
         times: microseconds of all kernels in order, ``float64[kernels, points]``.
         spreads: half the width of each 90 % interval, ``float64[kernels, points]``.
+        powers: draw of each kernel (``Kernel.power``), ``float64[kernels, points]``.
     """
 
     points: Ints
@@ -35,6 +36,7 @@ class KernelRegime(Struct, frozen=True):
     unknown: tuple[int, ...]
     times: Floats
     spreads: Floats
+    powers: Floats
 
     @property
     def structure(self) -> object:

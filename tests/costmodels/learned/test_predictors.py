@@ -115,7 +115,7 @@ def test_products_of_geforce_cards_take_what_others_measured(
 
 def test_no_card_is_faster_than_its_large_products_were() -> None:
     found = asked("f16", "l4", m=8192, n=8192, k=8192)
-    assert found and 2 * 8192**3 / found.time / 1e6 == pytest.approx(53.8)
+    assert found and 52.47 <= 2 * 8192**3 / found.time / 1e6 <= 53.8  # sustained, short
 
 
 def test_types_take_the_units_that_they_run_on() -> None:
