@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from irgraph.facts import STORED, FactTable, cached_calls, fact, facts_of
+from irgraph.facts import STORED, FactTable, StoredProperty, cached_calls, fact, facts_of
 from irgraph.ir.op import Op
 
 ROOT = Path(__file__).parents[1]
@@ -72,6 +72,29 @@ def test_a_table_forgets_the_oldest() -> None:
     for number, key in enumerate("abc"):
         table[key] = number
     assert list(table) == ["b", "c"][: 2 * STORED]
+
+
+def test_a_large_table_forgets_an_eighth_at_once() -> None:
+    table = FactTable[int, int](16)
+    for number in range(17):
+        table[number] = number
+    assert list(table) == list(range(3, 17)) * STORED
+
+
+def test_a_stored_property_is_computed_at_its_first_use() -> None:
+    class Owner:
+        calls = 0
+
+        @StoredProperty
+        def number(self) -> int:
+            """Number of calls."""
+            self.calls += 1
+            return self.calls
+
+    owner, other = Owner(), Owner()
+    assert (owner.number, owner.number, other.number) == (1, 1, 1)
+    assert owner.calls == 1
+    assert Owner.number.__doc__ == "Number of calls."
 
 
 def test_cached_calls_are_bounded() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from costmodels.collectives.load import find_curve
 from costmodels.collectives.peers import OPS, message_bytes, sent_bytes
-from costmodels.formulas.machine import Machine, Rule
+from costmodels.formulas.machine import Machine, Rule, no_kernels
 from irgraph.ir.cost import COLLECTIVE, Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.ranks import group_of, peer_of
@@ -72,12 +72,7 @@ def _point_to_point(op: Op, machine: Machine) -> tuple[Kernel, ...]:
     )
 
 
-def _no_kernels(op: Op, machine: Machine) -> tuple[Kernel, ...]:
-    """Return no kernel: waits and results of collectives launch no work."""
-    return ()
-
-
 RULES: dict[str, Rule] = {
     **dict.fromkeys(OPS, _collective),
-    "_c10d_functional.wait_tensor": _no_kernels,
+    "_c10d_functional.wait_tensor": no_kernels,
 }

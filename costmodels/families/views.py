@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from costmodels.formulas.machine import Machine, Rule
-from irgraph.ir.cost import Kernel
-from irgraph.ir.op import Op
+from costmodels.formulas.machine import Rule, no_kernels
 
 SOURCE = "launches nothing"
-
-
-def no_kernels(op: Op, machine: Machine) -> tuple[Kernel, ...]:
-    """Return no kernel."""
-    return ()
-
 
 NAMES = (
     "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach",

@@ -116,6 +116,11 @@ Rule: TypeAlias = Callable[[Op, Machine], "tuple[Kernel, ...] | None"]
 """A function from an op to its kernels, ``None`` if the family does not cover this form of it."""
 
 
+def no_kernels(op: Op, machine: Machine) -> tuple[Kernel, ...]:
+    """Return no kernel: the rule of ops that launch nothing in any form."""
+    return ()
+
+
 def distinct_elements(tensor: Tensor) -> int:
     """Return the number of distinct elements of a tensor: an expanded axis repeats them."""
     return tensor.distinct

@@ -116,9 +116,9 @@ class _Run:
 
 def _lru_misses(runs: Sequence[_Run], capacity: float, concurrency: Floats) -> list[Floats]:
     """Return ``lru_misses`` at some points, ``float64[points]`` each."""
-    run_by_key = {run.key: run for run in runs}
+    keys = tuple([run.key for run in runs])
+    run_by_key = dict(zip(keys, runs, strict=True))
     max_lookups = np.maximum(np.max([run.lookups for run in run_by_key.values()], axis=0), 1.0)
-    keys = tuple(run.key for run in runs)
     distinct_bytes = _distinct_bytes if len(max_lookups) > 1 else _distinct_bytes_at_point
     total_bytes = (_total_bytes if len(max_lookups) > 1 else _total_bytes_at_point)(
         keys, max_lookups.tobytes()
@@ -212,10 +212,13 @@ _distinct_bytes = lru_cache(maxsize=64)(_compute_distinct_bytes)
 
 def _compute_total_bytes(keys: tuple[Key, ...], max_lookups: bytes) -> Floats:
     """Return the bytes of different rows of all runs."""
-    points = len(max_lookups) // 8
-    total = np.zeros((points, STEPS))
-    for key in keys:
-        total += (_distinct_bytes if points > 1 else _distinct_bytes_at_point)(*key, max_lookups)
+    distinct_bytes = _distinct_bytes if len(max_lookups) > 8 else _distinct_bytes_at_point
+    first, *others = (distinct_bytes(*key, max_lookups) for key in keys)
+    if not others:
+        return first
+    total = first.copy()
+    for nbytes in others:
+        total += nbytes
     return total
 
 
@@ -227,6 +230,8 @@ def _misses(run: _Run, share: Floats, curve: _HitCurve, capacity: float) -> Floa
     """Return the misses of a run, ``curve`` being the cached bytes after each ``share`` of it."""
     popularity, lookups = run.popularity, run.lookups[:, None]
     last = curve.last_within(capacity)
+    if last.min() == STEPS - 1:
+        return np.asarray(popularity.distinct_count(lookups)[:, 0])
     # the share that fills the cache, interpolated between two steps by the logarithms of both
     steps = np.minimum(np.maximum(last, 0), STEPS - 2)
     points = np.arange(len(steps))

@@ -10,7 +10,16 @@ from msgspec.structs import replace
 from costmodels.collectives.peers import peers_of
 from costmodels.devices.sheet import DeviceSheet
 from costmodels.families import rules
-from costmodels.formulas.machine import MODES, SMALL, Corrector, Machine, Predictor, Rule, traffic
+from costmodels.formulas.machine import (
+    MODES,
+    SMALL,
+    Corrector,
+    Machine,
+    Predictor,
+    Rule,
+    no_kernels,
+    traffic,
+)
 from costmodels.formulas.software import software_profile
 from costmodels.learned.query_batch import BatchedModels, PendingEstimateError
 from costmodels.lookups.indices import Indices, indices_of
@@ -217,8 +226,9 @@ class Pricer:
 
     def _op_kernels(self, op: Op) -> tuple[Kernel, ...] | None:
         modelled = self._measured_or_modelled(op) if self.measured else self._modelled(op)
-        call_kernels = with_time(op, modelled or (), self.calls) if modelled != () else None
-        return call_kernels or (None if modelled is None else self._as_launched(modelled))
+        if self.calls and modelled != ():
+            modelled = with_time(op, modelled or (), self.calls) or modelled
+        return modelled and self._as_launched(modelled)
 
     def _as_launched(self, kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
         """Return an op's kernels as its device runs them: on a CPU in one call."""
@@ -246,7 +256,7 @@ class Pricer:
         rule = rules().get(op.name)
         if rule is None:
             return None
-        if _on_host(op):
+        if rule is no_kernels or _on_host(op):
             return ()
         if self.loose and _lacks_results(op):
             return None
@@ -284,12 +294,11 @@ class Pricer:
 
 def _on_host(op: Op) -> bool:
     """Return whether all tensors of an op are on the host: no device has work."""
-    on_host = False
-    for tensor in (*op.inputs, *op.outputs):
-        on_host = tensor.device == "cpu"
-        if not on_host:
-            break
-    return on_host
+    for tensors in (op.outputs, op.inputs):
+        for tensor in tensors:
+            if tensor.device != "cpu":
+                return False
+    return bool(op.outputs or op.inputs)
 
 
 def _lacks_results(op: Op) -> bool:

@@ -21,7 +21,7 @@ def measured_card(graph: Graph) -> str:
 
 def has_measured_times(graph: Graph) -> bool:
     """Return whether any op of a model carries a measured time."""
-    return any(op_time(op) is not None for op in graph.walk())
+    return any(op.notes and op_time(op) is not None for op in graph.walk())
 
 
 def op_time(op: Op) -> Quantity | None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
 from typing import Any, TypeAlias, TypeVar, Union
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from irgraph.facts import facts_of
+from irgraph.facts import StoredProperty, facts_of
 from irgraph.ir.quantity import Quantity
 from irgraph.ir.tensor import Tensor
 
@@ -67,17 +66,19 @@ class Op(Struct, frozen=True, eq=False, dict=True):
     line: int = 0
     identity: object = field(default_factory=object)
 
-    @cached_property
+    @StoredProperty
     def inputs(self) -> tuple[Tensor, ...]:
         """Every tensor among operands and attributes, with lists flattened, in order."""
-        return tuple(_flatten_tensors((*self.operands, *self.attributes.values())))
+        if self.attributes:
+            return _flatten_tensors((*self.operands, *self.attributes.values()))
+        return _flatten_tensors(self.operands)
 
-    @cached_property
+    @StoredProperty
     def outputs(self) -> tuple[Tensor, ...]:
         """Every tensor among the results, with lists flattened, in order."""
-        return tuple(_flatten_tensors(self.results))
+        return _flatten_tensors(self.results)
 
-    @cached_property
+    @StoredProperty
     def below(self) -> frozenset[Op]:
         """Every op below this one."""
         return frozenset(self.body).union(*(child.below for child in self.body if child.body))
@@ -131,17 +132,20 @@ _CALL = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*(?:\.\w+)*", re.ASCII)
 
 def tensors_in(values: Iterable[Value]) -> Iterator[Tensor]:
     """Yield the tensors among values, with lists flattened."""
-    yield from _flatten_tensors(values)
+    yield from _flatten_tensors(tuple(values))
 
 
-def _flatten_tensors(values: Iterable[Value]) -> list[Tensor]:
+def _flatten_tensors(values: tuple[Value, ...]) -> tuple[Tensor, ...]:
+    """Return the tensors among values: the same tuple if nothing else is in it."""
+    if set(map(type, values)) == {Tensor}:
+        return values  # type: ignore[return-value]
     tensors: list[Tensor] = []
     for value in values:
         if isinstance(value, Tensor):
             tensors.append(value)
         elif isinstance(value, tuple):
             tensors += _flatten_tensors(value)
-    return tensors
+    return tuple(tensors)
 
 
 T = TypeVar("T")

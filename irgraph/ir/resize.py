@@ -132,27 +132,21 @@ class DimSubstitution:
         if self._size is rebind and _is_fixed(op):
             return op
         operands, results = self.values(op.operands), self.values(op.results)
-        old_attributes = op.attributes
-        attributes = (
-            {name: self.value(v) for name, v in old_attributes.items()}
-            if old_attributes
-            else old_attributes
-        )
+        attributes = op.attributes
+        if attributes and not fact(op, FIXED_ATTRIBUTES_SLOT, _has_fixed_attributes):
+            attributes = {name: self.value(value) for name, value in attributes.items()}
         body = tuple([self.op(child) for child in op.body]) if op.body else op.body
         if (
             operands is op.operands
             and results is op.results
             and not op.notes
-            and all(map(is_, attributes.values(), old_attributes.values()))
+            and attributes is op.attributes
             and all(map(is_, body, op.body))
         ):
             return op
-        resized = replace(
+        return replace(
             op, operands=operands, results=results, attributes=attributes, body=body, notes={}
         )
-        if body and self._size is rebind:
-            convert_names(op, resized, self.tensor)
-        return resized
 
     def values(self, values: tuple[V, ...]) -> tuple[V, ...]:
         """Return operands or results under the new dimensions; the same object if unchanged."""
@@ -237,6 +231,8 @@ class CachedSubstitution(DimSubstitution):
         if resized is None:
             resized = super().op(op)
             facts_of(resized)[RESIZED_SLOT] = None
+            if op.body:
+                convert_names(op, resized, self.tensor)
             resized_by_sizes[self._key] = resized
         return resized
 
@@ -253,6 +249,14 @@ def _is_fixed(op: Op) -> bool:
 def _compute_is_fixed(op: Op) -> bool:
     values = (*op.operands, *op.results, *op.attributes.values())
     return not op.notes and not any(map(_depends_on_dims, values)) and all(map(_is_fixed, op.body))
+
+
+FIXED_ATTRIBUTES_SLOT = "irgraph.ir.resize.attributes"
+"""Slot of an op that caches whether its attributes are independent of all dimensions."""
+
+
+def _has_fixed_attributes(op: Op) -> bool:
+    return not any(map(_depends_on_dims, op.attributes.values()))
 
 
 def _depends_on_dims(value: object) -> bool:

@@ -104,7 +104,7 @@ class HostTable:
         """
         entry = self._entry(op)
         shapes = shape_key(op) if entry is not None and entry.shapes else ""
-        within = self._within_stat(op) is not None
+        within = launches > 1 and self._within_stat(op) is not None
         key = (plain_name(op.name), min(launches, 2), shapes, within)
         if key not in self._cache:
             self._cache[key] = self._overheads(op, launches)

@@ -141,9 +141,10 @@ class CallReuse:
         is_irregular = len(streams) > 1 or len(kernels) >= self.rules.queue_depth
         if is_irregular or any(kernel.launch == CALL for kernel in kernels):
             return ()
-        pairs = zip(kernels, work.nodes, strict=True)
-        kinds = [(k.launch, hardware_unit(k, node), k.blocking and blocks) for k, node in pairs]
-        return (id(costs), op.thread, *streams, *kinds)
+        key: list[object] = [id(costs), op.thread, *streams]
+        for kernel, node in zip(kernels, work.nodes, strict=True):
+            key += kernel.launch, hardware_unit(kernel, node), kernel.blocking and blocks
+        return tuple(key)
 
     def _add_first(self, op: Op, launches: Launches, full: int) -> Kind:
         """Add the tasks of the first call of a kind; ``full`` is a stream with a full queue."""
