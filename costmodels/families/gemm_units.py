@@ -93,6 +93,11 @@ BATCHED, OTHER_LAYOUT = 0.15, 0.1
 """Half a 90 % interval of log errors to add for batched products, with few measurements, and for
 layouts without: the difference between layouts on V100."""
 
+MAX_SHALLOW, DEEP = 4096, 0.6
+"""Depth of sums beyond which DeepBench measured only one, 500,000, for V100 and T4; and half an
+interval to add there: the ten training rows of that depth are off by factors of up to 2.4, within
+intervals of 8 to 78 %."""
+
 STEP = 8
 """Multiple to which sides are rounded up, in elements: no others were measured, and
 ``costmodels.formulas.products`` adds the surcharge of unaligned sides."""
@@ -116,8 +121,13 @@ def _query(arguments: Mapping[str, float | str]) -> Query | None:
         str(arguments.get("target", "")),
         layout,
     )
-    is_measured = layout == "tn" or op.startswith("volta")
-    return Query(op, sizes, doubt + (0.0 if is_measured else OTHER_LAYOUT)) if op in OPS else None
+    if op not in OPS:
+        return None
+    is_volta = op.startswith("volta")
+    if is_volta and sizes["k"] > MAX_SHALLOW:
+        return Query(op, sizes, doubt + DEEP, outside=True)
+    is_measured = layout == "tn" or is_volta
+    return Query(op, sizes, doubt + (0.0 if is_measured else OTHER_LAYOUT))
 
 
 def _op(dtype: str, card: str, target: str, layout: str) -> str:

@@ -40,7 +40,7 @@ PEAK_SHARE = 0.25
 BLOCK = 32
 """Columns that a triangular solver eliminates together."""
 
-SWEEPS = 10
+JACOBI_SWEEPS = 10
 """Sweeps of a Jacobi method until it converges."""
 
 FFT_POINTS = 4096
@@ -104,8 +104,8 @@ def _eigenvalues(rows: float, columns: float, sides: float, size: int) -> Matrix
 
 
 def _svd(rows: float, columns: float, sides: float, size: int) -> MatrixWork:
-    flop = SWEEPS * 6 * rows * columns**2
-    return MatrixWork(flop, SWEEPS * columns, 2, 4 * rows * columns * size)
+    flop = JACOBI_SWEEPS * 6 * rows * columns**2
+    return MatrixWork(flop, JACOBI_SWEEPS * columns, 2, 4 * rows * columns * size)
 
 
 MATRIX_WORK: dict[str, Count] = {

@@ -118,6 +118,15 @@ def test_no_card_is_faster_than_its_large_products_were() -> None:
     assert found and 52.47 <= 2 * 8192**3 / found.time / 1e6 <= 53.8  # sustained, short
 
 
+@pytest.mark.parametrize("layout", ["nn", "tn"])
+def test_sums_of_a_depth_measured_once_are_outside(layout: str) -> None:
+    measured = asked("f16", "v100", m=1024, n=1024, k=4096, layout=layout)
+    deep = asked("f16", "v100", m=1024, n=16, k=500_000, layout=layout)
+    assert measured and deep
+    assert (measured.outside, deep.outside) == (False, True)
+    assert deep.spread > 0.6 * deep.time
+
+
 def test_types_take_the_units_that_they_run_on() -> None:
     times = [asked(kind, "h100") for kind in ("f8e4m3", "f16", "tf32")]
     assert all(found is not None for found in times)
