@@ -1,7 +1,7 @@
 """A small language model in mixed precision: causal attention, autocast and fused AdamW.
 
 ``irgraph capture examples/transformer.py:train --batch 8`` captures a training step; ``layers``,
-``width``, ``heads``, ``length`` and ``dropout`` may be given, as in
+``width``, ``heads``, ``length``, ``dropout`` and ``words`` may be given, as in
 ``"…:train(layers=12, width=768)"``.
 """
 
@@ -50,13 +50,14 @@ class Train:
         heads: int,
         length: int,
         dropout: float,
+        words: int,
     ) -> None:
         blocks = [Block(width, heads, dropout) for _ in range(layers)]
-        parts = [nn.Embedding(WORDS, width), *blocks, nn.LayerNorm(width), nn.Linear(width, WORDS)]
+        parts = [nn.Embedding(words, width), *blocks, nn.LayerNorm(width), nn.Linear(width, words)]
         self.model = nn.Sequential(*parts).to(device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-4, fused=True)
         self.device = device
-        self.text = torch.randint(WORDS, (batch, length + 1))
+        self.text = torch.randint(words, (batch, length + 1))
 
     def __call__(self) -> Tensor:
         """Train once on the same text and return the loss."""
@@ -78,9 +79,10 @@ def train(
     heads: int = 4,
     length: int = 256,
     dropout: float = 0.0,
+    words: int = WORDS,
 ) -> Train:
     """Return a training step; ``length`` counts the words of one text."""
-    return Train(batch, device, layers, width, heads, length, dropout)
+    return Train(batch, device, layers, width, heads, length, dropout, words)
 
 
 def main() -> None:

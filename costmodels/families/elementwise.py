@@ -126,6 +126,19 @@ def _bias_gelu(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     return *kernels, work("elementwise", f"sums {rows}x{bias.numel}", sums, CLOSE, ROOFLINE)
 
 
+FUSED = ("silu_mul", "silu_mul_backward", "rotary", "rotary_backward")
+"""irgraph's own ops whose kernel visits each element once."""
+
+
+def _one_pass(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price one pass over all operands and results."""
+    target = first_tensor(op)
+    if target is None:
+        return None
+    name = f"{op.base} {shape_text(target)}"
+    return (work("elementwise", name, elementwise_time(op, target.numel, machine), NEAR, ROOFLINE),)
+
+
 TRAINED_COLUMNS = {"add": 4096, "gelu": 10240}
 """Columns of most rows of 16 bits on which the model of transformer layers was trained."""
 
@@ -195,6 +208,7 @@ RULES: dict[str, Rule] = {
     **{f"aten.{name}_": pointwise for name in POINTWISE},
     "aten.masked_fill": _masked_fill,
     **dict.fromkeys(("irgraph.bias_gelu", "irgraph.bias_gelu_backward"), _bias_gelu),
+    **{f"irgraph.{name}": _one_pass for name in FUSED},
 }
 
 _UNARY: Mapping[str, Function] = {

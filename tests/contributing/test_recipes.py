@@ -23,7 +23,7 @@ MOST = {"A kernel family": 1, "A learned family": 1, "An op that torch lacks": 2
         "A trace format": 1}  # fmt: skip
 """Files of source code that a recipe may take."""
 
-SWIGLU = 'irgraph opt model.ir -e "fuse %y = aten.mul(aten.silu(%a), %b) into %y = irgraph.swiglu('
+GEGLU = 'irgraph opt model.ir -e "fuse %y = aten.mul(aten.gelu(%a), %b) into %y = irgraph.geglu('
 """Beginning of commands that fuse ops into one of irgraph's."""
 
 SAYS = {
@@ -31,9 +31,9 @@ SAYS = {
     "irgraph measure distance": "3 new measurements",
     "irgraph passes drop-identities": "Products with one and sums with nothing go.",
     "irgraph opt --pass drop-identities": "1 op removed",
-    f"{SWIGLU}%a": "2 ops became 1\n  legal: ",
-    f"{SWIGLU}%b": "irgraph.swiglu computes something else: %y is off by ",
-    "irgraph predict fused.ir": "swiglu",
+    f"{GEGLU}%a": "2 ops became 1\n  legal: ",
+    f"{GEGLU}%b": "irgraph.geglu computes something else: %y is off by ",
+    "irgraph predict fused.ir": "geglu",
     "irgraph check": "same: 1 tensor",
     "irgraph dims": "B = 2048\n",
     "irgraph predict costmodels/evaluate/data/dlrm_default.ir --device p40": "P40",
@@ -43,7 +43,7 @@ SAYS = {
 }
 """What commands must tell, by their beginning."""
 
-REFUSED = {"irgraph lower mlp.json --step 3": 2, f'{SWIGLU}%b, %a)"': 1}
+REFUSED = {"irgraph lower mlp.json --step 3": 2, f'{GEGLU}%b, %a)"': 1}
 """Commands that end with another exit code than 0."""
 
 

@@ -112,6 +112,23 @@ def batched_embedding_sgd(
         weight += alpha * grad
 
 
+def gated_backward(grad: Torch, gate: Torch, up: Torch) -> Sequence[Torch]:
+    with torch.enable_grad():
+        given = (gate.detach().requires_grad_(), up.detach().requires_grad_())
+        return torch.autograd.grad(given[0] * given[0].sigmoid() * given[1], given, grad)
+
+
+def rotary(x: Torch, cos: Torch, sin: Torch) -> Torch:
+    half = x.shape[-1] // 2
+    return x * cos + torch.cat((-x[..., half:], x[..., :half]), -1) * sin
+
+
+def rotary_backward(grad: Torch, cos: Torch, sin: Torch) -> Torch:
+    with torch.enable_grad():
+        x = torch.zeros_like(grad).requires_grad_()
+        return torch.autograd.grad(rotary(x, cos, sin), x, grad)[0]
+
+
 def gelu_backward(grad: Torch, x: Torch, c: Torch, **named: str) -> Sequence[Torch]:
     with torch.enable_grad():
         given = (x.detach().requires_grad_(), c.detach().requires_grad_())
@@ -130,6 +147,10 @@ OWN: Mapping[str, Callable[..., Torch]] = {
     "irgraph.mm_relu_backward": lambda g, b, y: (g @ b) * (y > 0),
     "irgraph.bias_gelu": lambda x, c, **named: F.gelu(x + c, **named),
     "irgraph.bias_gelu_backward": gelu_backward,
+    "irgraph.silu_mul": lambda gate, up: gate * gate.sigmoid() * up,
+    "irgraph.silu_mul_backward": gated_backward,
+    "irgraph.rotary": rotary,
+    "irgraph.rotary_backward": rotary_backward,
     "irgraph.addmm_tf32": addmm,
     "irgraph.linear_tf32": F.linear,
     "irgraph.mm_tf32": torch.mm,

@@ -47,6 +47,16 @@ def test_the_gains_of_the_library_are_what_it_gives_today(graphs: list[Graph]) -
     assert not wrong, "python examples/library.py prints the table"
 
 
+@pytest.mark.slow
+def test_the_gains_on_models_of_several_kinds_are_what_they_are_today() -> None:
+    head, _, *told = table("library.md", "| step time | Llama")
+    assert head == ["step time", *library.MODELS]
+    found = list(library.model_rows("h100", library.RANKS))
+    assert [row[0] for row in told] == [row[0] for row in found]
+    wrong = [(t, f) for t, f in zip(told, found, strict=True) if not all(map(agree, t, f))]
+    assert not wrong, "python examples/library.py --models prints the table"
+
+
 def test_the_steps_of_other_sizes_are_what_they_are_today(graphs: list[Graph]) -> None:
     head, _, *told = table("passes.md", "| step time | as captured | `resize-batch")
     calls = [call.strip("`") for call in head[2:]]

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 import passes
-from examples import transformer
+from examples import llama, transformer
 from irgraph.api import rewrite
 from irgraph.capture.live import capture
 from irgraph.execute import compare
@@ -29,7 +29,6 @@ ELSEWHERE = {
     "bucket-allreduce",
     "drop-dropout",
     "drop-norm",
-    "fuse-qkv",
     "quantize-tables",
     "relu-to-gelu",
     "resize-batch",
@@ -60,6 +59,7 @@ CHANGED = {
     "lookups-first": "checkpoint early-bottom fuse-embedding fuse-epilogue fuse-optimizer hoist-h2d"
     " parallel-branches",
     "attention": "batch-gemm fuse-adam fuse-optimizer hoist-h2d",
+    "llama": "checkpoint batch-gemm fuse-qkv fuse-rms-norm fuse-rotary fuse-swiglu hoist-h2d",
     "eager-attention": "checkpoint batch-gemm fuse-attention fuse-optimizer hoist-h2d",
 }
 """What else changes each model."""
@@ -89,6 +89,9 @@ MODELS: dict[str, Callable[[], Graph]] = {
     "resnet50": resnet,
     "lookups-first": lambda: capture(lookups_first_step(4, "meta"), device="meta").graph,
     "attention": lambda: capture(attention_step(4, "meta"), device="meta").graph,
+    "llama": lambda: (
+        capture(llama.train(2, "meta", "float32", layers=1, **llama.TINY), device="meta").graph
+    ),
     "eager-attention": lambda: capture(eager_step(4, "meta"), device="meta").graph,
 }
 

@@ -297,3 +297,22 @@ def test_fused_attention_drops_the_same_backward() -> None:
     )
     assert out.sum() > 0 and not torch.equal(out, one)
     torch.testing.assert_close(grads[2].sum(), out.sum())
+
+
+def test_a_gate_and_a_rotation_have_the_gradients_of_torch() -> None:
+    register_custom_ops()
+    gate, up, grad = (torch.randn(3, 6, dtype=torch.float64) for _ in range(3))
+    angles = torch.randn(1, 6, dtype=torch.float64)
+    for ours, theirs, count in (
+        (torch.ops.irgraph.silu_mul, lambda a, b: torch.nn.functional.silu(a) * b, 2),
+        (
+            lambda a: torch.ops.irgraph.rotary(a, angles.cos(), angles.sin()),
+            lambda a: a * angles.cos() + torch.cat((-a[:, 3:], a[:, :3]), dim=-1) * angles.sin(),
+            1,
+        ),
+    ):
+        leaves = [tensor.clone().requires_grad_() for tensor in (gate, up)[:count]]
+        results = [function(*leaves) for function in (ours, theirs)]
+        torch.testing.assert_close(*results)
+        gradients = [torch.autograd.grad(result, leaves, grad) for result in results]
+        torch.testing.assert_close(*gradients)

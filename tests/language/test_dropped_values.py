@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from irgraph.language import load_script, run
-from irgraph.text import parse
+from irgraph.text import IrgraphError, parse
 
 MODEL = """model "m" { format = 1 }
 
@@ -40,3 +42,35 @@ def test_an_op_that_would_take_its_own_result_is_left_alone() -> None:
     outcome = run(load_script(script), graph)
     assert len(outcome.graph.ops) == 2
     assert "the new op would need %y, which it makes itself" in str(outcome.report)
+
+
+SLICED = parse(
+    'model "m" { format = 1 }\n\ndevice @gpu0 "v100"\ninput %x : f32[4, 6] in $b1\n\n'
+    "%a = aten.slice(%x, dim = 1, start = 0, end = 3) : f32[4, 3; 6, 1] in $b1\n"
+    "%y = aten.relu(%a) : f32[4, 3] in $b2\n"
+)
+"""A slice, whose arguments decide what is read."""
+
+HALVED = """replace { %a = aten.slice(%x, dim = %d, start = 0, end = %h)  %y = aten.relu(%a) }
+  where {condition} with { %b, %c = aten.split_with_sizes(%x, [3, 3], 1)  %y = aten.relu(%b) }
+"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "problem"),
+    [
+        ("%d == %x.rank - 1 and 2 * %h == %x.shape[-1]", ""),
+        ("%d == 1 and %h > 1", "%h is 3, but no new op takes it"),
+        ("%d == 1 or 2 * %h == %x.shape[-1]", "%d is 1, but no new op takes it"),
+        ("%d + 2 == %h", "%d is 1, but no new op takes it"),
+    ],
+)
+def test_an_equation_determines_an_argument(condition: str, problem: str) -> None:
+    script = HALVED.replace("{condition}", condition).replace("%b, %c", "[%b, %c]")
+    if problem:
+        with pytest.raises(IrgraphError, match=problem):
+            run(load_script(script), SLICED)
+    else:
+        assert "aten.split_with_sizes" in [
+            op.name for op in run(load_script(script), SLICED).graph.ops
+        ]

@@ -140,7 +140,12 @@ class _FuseRun:
         self.scope = self.frame.scope
         self.pending = PendingFusions(self.state.graph)
         self.refusals = Refusals(self.frame, statement.place, statement.selection.many)
-        self.losses = Losses(self.selected.index, (self.new,), self.state.required_results)
+        self.losses = Losses(
+            self.selected.index,
+            (self.new,),
+            self.state.required_results,
+            self.statement.selection.condition,
+        )
         self.facts = index_facts(self.selected.index, self.scope.pricer)
         self._text_by_values: dict[object, str] = {}
 

@@ -141,7 +141,12 @@ class _ReplaceRun:
             )
             redefined = [values[name] for name in _redefined_names(template.ops, match)]
             tensors = list(tensors_in(redefined))
-            Losses(selected.index, template.ops, state.required_results).check(match, tensors)
+            Losses(
+                selected.index,
+                template.ops,
+                state.required_results,
+                self.statement.selection.condition,
+            ).check(match, tensors)
             members = selected.members(match)
             comparison = compare_meanings(state.graph, OpExchange(tuple(members), tuple(ops)))
             fusion = self._build(members, ops)

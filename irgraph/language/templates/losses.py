@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from irgraph.facts import facts_of
 from irgraph.ir.op import Op, tensors_in
 from irgraph.ir.schema import parse_schema
 from irgraph.ir.tensor import Tensor
-from irgraph.language.expressions.nodes import Literal
+from irgraph.language.expressions.nodes import Binary, Expression, Literal, Variable
 from irgraph.language.expressions.values import spell
 from irgraph.language.patterns.align import required_arguments
 from irgraph.language.patterns.arguments import PassedArgument
@@ -25,13 +25,19 @@ class Losses:
     """Refuses matches whose effects or arguments the new ops would lose.
 
     ``new_ops`` are the new ops of every match; ``required_results`` are the names of results that
-    other ops use in the end.
+    other ops use in the end; ``condition`` is the condition that every match meets.
     """
 
     def __init__(
-        self, index: Index, new_ops: Sequence[NewOp], required_results: Collection[str]
+        self,
+        index: Index,
+        new_ops: Sequence[NewOp],
+        required_results: Collection[str],
+        condition: Expression | None = None,
     ) -> None:
         self.index, self.new_ops, self.required_results = index, new_ops, required_results
+        self.condition = condition
+        self.equations = tuple(_equations(condition))
         self.order = AccessOrder(index, new_ops)
         self.has_rest = any(isinstance(part, Rest) for new in new_ops for part in new.parts)
         self.schema_names = frozenset(parse_schema(text).name for text in index.graph.schemas)
@@ -46,11 +52,11 @@ class Losses:
             self._check(match, results)
             return
         legal_matches, first = self.index.lossless_matches, match.pairs[0]
-        key = (id(match), *map(id, self.new_ops))
+        key = (id(match), *map(id, self.new_ops), id(self.condition))
         if key in legal_matches:
             return
         cache = facts_of(self.index.ops[first.position]) if len(match.pairs) == 1 else {}
-        forms = (*self.new_ops, first.pattern)
+        forms = (*self.new_ops, first.pattern, self.condition)
         cached = cache.get(CHECKED_KEY)
         if (
             cached is None
@@ -59,7 +65,7 @@ class Losses:
         ):
             self._check(match, results)
             cache[CHECKED_KEY] = forms, first.alignment, self.schema_names
-        legal_matches[key] = match, self.new_ops
+        legal_matches[key] = match, (*self.new_ops, self.condition)
 
     def _check(self, match: Match, results: Collection[Tensor]) -> None:
         members = [self.index.ops[position] for position in match.ops]
@@ -73,7 +79,7 @@ class Losses:
         self.order.check(match)
         self._check_required(produced.difference([t.name for t in results]))
         self._check_hidden(match)
-        _check_values(match, self.new_ops, members[0])
+        self._check_values(match, members[0])
         check_cover(
             members,
             _covered_tensors(match),
@@ -111,6 +117,23 @@ class Losses:
                 reason = f"{argument_text} would be dropped: it is not the default"
                 raise RefusedError(reason, [(op, "has it")])
 
+    def _check_values(self, match: Match, first: Op) -> None:
+        """Refuse to drop an argument that the pattern names, even if a group or condition uses it.
+
+        An equation with a single such argument determines it: then it is not lost.
+        """
+        dropped = {
+            name
+            for name, value in match.values.items()
+            if isinstance(value, bool | int | float | str)
+            and not any(name in new.all_names for new in self.new_ops)
+        }
+        unknown = [names & dropped for names in self.equations]
+        dropped -= {name for names in unknown if len(names) == 1 for name in names}
+        for name in sorted(dropped):
+            reason = f"%{name} is {spell(match.values[name])}, but no new op takes it"
+            raise RefusedError(reason, [(first, "has it")])
+
 
 CHECKED_KEY = "irgraph.language.templates.losses"
 """Key in the ``__dict__`` of an op for the last template and pattern that were legal for it."""
@@ -137,14 +160,14 @@ def _bound_tensors(match: Match, names: Sequence[str]) -> Iterable[Tensor]:
     return tensors_in([match.values[name] for name in names if name in match.values])
 
 
-def _check_values(match: Match, new_ops: Sequence[NewOp], first: Op) -> None:
-    """Refuse to drop an argument that the pattern names, even if a group or a condition uses it."""
-    for name, value in match.values.items():
-        if isinstance(value, bool | int | float | str) and not any(
-            name in n.all_names for n in new_ops
-        ):
-            reason = f"%{name} is {spell(value)}, but no new op takes it"
-            raise RefusedError(reason, [(first, "has it")])
+def _equations(condition: Expression | None) -> Iterator[frozenset[str]]:
+    """Yield the names of the pattern in each equation that a condition requires."""
+    if isinstance(condition, Binary) and condition.operator == "and":
+        yield from _equations(condition.left)
+        yield from _equations(condition.right)
+    elif isinstance(condition, Binary) and condition.operator == "==":
+        variables = (node for node in condition.walk() if isinstance(node, Variable))
+        yield frozenset(variable.name for variable in variables)
 
 
 def rest_of(match: Match) -> Sequence[PassedArgument]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from irgraph.ir.op import Op
@@ -108,3 +109,16 @@ def test_a_fused_step_moves_each_byte_once() -> None:
     on = machine()
     assert total(kernels(op, on)) >= on.stream(7 * 3 * params[0].nbytes)
     assert total(kernels(op, on)) < 1.3 * on.stream(7 * 3 * params[0].nbytes)
+
+
+def test_gates_and_rotations_read_and_write_each_tensor_once() -> None:
+    on, (x, y, z) = machine(), (tensor(name, 4096, 4096) for name in "xyz")
+    added = total(kernels(Op("aten.add", (x, y), (z,)), on))
+    gated = total(kernels(Op("irgraph.silu_mul", (x, y), (z,)), on))
+    apart = Op("aten.silu", (x,), (z,)), Op("aten.mul", (z, y), (tensor("u", 4096, 4096),))
+    assert gated == pytest.approx(added, rel=0.02)
+    assert gated < 0.7 * sum(total(kernels(op, on)) for op in apart)
+    angles = tuple(tensor(name, 1, 4096) for name in ("cos", "sin"))
+    negated = total(kernels(Op("aten.neg", (x,), (z,)), on))
+    rotated = total(kernels(Op("irgraph.rotary", (x, *angles), (z,)), on))
+    assert rotated == pytest.approx(negated, rel=0.1)
