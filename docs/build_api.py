@@ -31,8 +31,8 @@ model gets better, and the change log says so. Modules below `irgraph` may chang
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Models": ("load", "read_graph", "parse", "print_graph", "save", "verified", "with_dims",
-               "peak_memory", "Graph", "Op", "Tensor", "Declared", "Device", "Stream",
-               "Quantity", "Memory"),
+               "peak_memory", "reserved_memory", "Graph", "Op", "Tensor", "Declared", "Device",
+               "Stream", "Quantity", "Memory"),
     "Capturing and lowering": (
         "capture", "capture_file", "capturing", "lower", "Capture", "Capturing",
     ),

@@ -69,7 +69,8 @@ if TYPE_CHECKING:
     from irgraph.schedule.critical_path import CriticalPath
     from irgraph.schedule.intervals import Interval
     from irgraph.schedule.joint_tasks import Meeting
-    from irgraph.schedule.memory import Memory, peak_memory
+    from irgraph.schedule.memory.caching_allocator import reserved_memory
+    from irgraph.schedule.memory.peak import Memory, peak_memory
     from irgraph.schedule.perfetto import write_timeline
     from irgraph.schedule.ranks import Ranks
     from irgraph.schedule.timeline import Resource, Timeline
@@ -164,6 +165,7 @@ __all__ = [
     "print_graph",
     "read_graph",
     "replay_trace",
+    "reserved_memory",
     "rewrite",
     "run_script",
     "save",
@@ -217,7 +219,8 @@ _HOMES = {
     "irgraph.schedule.accounting": ("Accounting",),
     "irgraph.schedule.critical_path": ("CriticalPath",),
     "irgraph.schedule.intervals": ("Interval",),
-    "irgraph.schedule.memory": ("Memory", "peak_memory"),
+    "irgraph.schedule.memory.caching_allocator": ("reserved_memory",),
+    "irgraph.schedule.memory.peak": ("Memory", "peak_memory"),
     "irgraph.schedule.perfetto": ("write_timeline",),
     "irgraph.schedule.joint_tasks": ("Meeting",),
     "irgraph.schedule.ranks": ("Ranks",),

@@ -55,7 +55,12 @@ def with_period(graph: Graph, period: int) -> Graph:
         message = SEVERAL.format(len(graph.rarer)) if graph.rarer else NONE
         hint = f'write {SHARE} = "1/{period}" into the first line of a rarer step'
         raise fail(message, hint=hint if graph.rarer else "", exit_code=2)
-    return replace(graph, rarer=(with_share(graph.rarer[0], Fraction(1, period)),))
+    notes = [
+        f"{note}, here 1 in {period} steps" if note.endswith(INCLUDED) else note
+        for note in step_notes(graph)
+    ]
+    rarer = with_share(graph.rarer[0], Fraction(1, period))
+    return with_step_notes(replace(graph, rarer=(rarer,)), notes)
 
 
 def without_rarer(graph: Graph) -> Graph:

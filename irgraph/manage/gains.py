@@ -11,7 +11,7 @@ from irgraph.language.expressions.evaluate import Target
 from irgraph.manage.stage import Applied, Stage
 from irgraph.manage.watch import Tabular
 from irgraph.predict.validation import SIMILAR, UNVALIDATED
-from irgraph.schedule.memory import peak_memory
+from irgraph.schedule.memory.peak import peak_memory
 
 MODELS_ONLY_NOTE = (
     "by models alone: the measured times of some ops would not go with modelled ones of those that "

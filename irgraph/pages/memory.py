@@ -8,7 +8,7 @@ from irgraph.html import sections
 from irgraph.html.sections import Section
 from irgraph.ir.op import Op
 from irgraph.predict.prediction import Prediction
-from irgraph.schedule.memory import memory_by_op
+from irgraph.schedule.memory.peak import memory_by_op
 from irgraph.schedule.tasks import Floats, Ints
 
 MAX_POINTS = 1500

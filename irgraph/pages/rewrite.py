@@ -20,7 +20,7 @@ from irgraph.pages.difference import (
 )
 from irgraph.predict.difference import Difference
 from irgraph.report.structure import group_changes, structural_diff
-from irgraph.schedule.memory import peak_memory
+from irgraph.schedule.memory.peak import peak_memory
 
 MAX_REASONS = 4
 """Maximum number of reasons of one statement in a table, which also counts the others."""

@@ -21,7 +21,7 @@ from irgraph.planning.placement_costs import Choice, PlacementProblem, TableCost
 from irgraph.plans.plan import COLUMN, DATA, ROW, TABLE, TABLE_ROW, Plan, Scheme, TableSharding
 from irgraph.predict.options import PredictOptions
 from irgraph.predict.prediction import Prediction, predict
-from irgraph.schedule.memory import peak_memory
+from irgraph.schedule.memory.peak import peak_memory
 from irgraph.verbs.sharding.embeddings import tables as sharding_tables
 from irgraph.verbs.sharding.shard import shard
 

@@ -100,7 +100,9 @@ def _rates(summary: Mapping[str, Any]) -> Iterator[str]:
     memory = summary["memory"]
     verdict = "" if memory["fits"] else ", which DOES NOT FIT"
     needed, available = map(bytes_text, (memory["needed_bytes"], memory["device_bytes"]))
-    yield f"memory {needed} of {available}{verdict}"
+    reserved = memory["reserved_bytes"]
+    cached = f" ({bytes_text(reserved)} reserved by torch)" if reserved else ""
+    yield f"memory {needed} of {available}{cached}{verdict}"
 
 
 def _rounded(number: float) -> str:

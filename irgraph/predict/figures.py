@@ -9,7 +9,7 @@ from typing import Any
 from irgraph.backend import DeviceFacts
 from irgraph.ir.cost import PROVENANCES, Kernel, PowerDraw, Priced
 from irgraph.schedule.intervals import KERNEL, cause_name
-from irgraph.schedule.memory import Memory, workspace
+from irgraph.schedule.memory.peak import Memory, workspace
 from irgraph.schedule.sensitivity import Sensitivity, sensitivity
 from irgraph.schedule.timeline import Timeline
 
@@ -60,14 +60,18 @@ def power_summary(power: PowerDraw | None) -> dict[str, float] | None:
     return {"draw": power.draw, "clock": power.clock, "added_us": power.added}
 
 
-def memory_summary(memory: Memory, sheet: DeviceFacts) -> dict[str, Any]:
+def memory_summary(
+    memory: Memory, reserved_bytes: int | None, sheet: DeviceFacts
+) -> dict[str, Any]:
     """Return the peak memory and the memory of the device, in bytes.
 
     ``needed_bytes`` has to fit: tensors at their peak, workspace and context.
+    Torch's caching allocator has ``reserved_bytes``: it frees cached blocks of a full device.
     """
     return {
         "needed_bytes": memory.needs(sheet.architecture),
         "peak_bytes": memory.peak,
+        "reserved_bytes": reserved_bytes,
         "at": memory.at.name if memory.at is not None else "",
         "by_kind_bytes": dict(memory.by_kind),
         "workspace_and_context_bytes": workspace(sheet.architecture),

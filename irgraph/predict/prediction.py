@@ -46,7 +46,8 @@ from irgraph.report.console import rounded_times, time_text
 from irgraph.report.plots import Plot
 from irgraph.schedule.algorithm1 import algorithm1
 from irgraph.schedule.critical_path import CriticalPath, critical_path
-from irgraph.schedule.memory import Memory, peak_memory
+from irgraph.schedule.memory.caching_allocator import reserved_memory
+from irgraph.schedule.memory.peak import Memory, peak_memory
 from irgraph.schedule.sampling import interval, sample_steps
 from irgraph.schedule.simulate import simulate
 from irgraph.schedule.tasks import Floats
@@ -115,6 +116,12 @@ class Prediction(Struct, frozen=True, dict=True):
     def memory(self) -> Memory:
         """Peak memory of the graph's first device, from the lifetimes of its buffers."""
         return peak_memory(self.priced.graph)
+
+    @cached_property
+    def reserved_bytes(self) -> int | None:
+        """Bytes that torch's caching allocator reserves for the step; ``None`` on a CPU."""
+        is_cpu = self.sheet.architecture == "cpu"
+        return None if is_cpu else reserved_memory(self.priced.graph)
 
     @cached_property
     def rarer_steps(self) -> tuple[tuple[str, Prediction], ...]:
@@ -209,7 +216,7 @@ class Prediction(Struct, frozen=True, dict=True):
             "sensitivity": what_ifs(self.timeline),
             "flop": flop,
             "products_not_counted": uncounted,
-            "memory": memory_summary(self.memory, self.sheet),
+            "memory": memory_summary(self.memory, self.reserved_bytes, self.sheet),
             "kernels": by_family(kernels),
             "indices": list(self.priced.indices),
             "collectives": collectives(kernels),

@@ -195,7 +195,9 @@ def _flop_text(summary: Mapping[str, Any]) -> str:
 def _memory(memory: dict[str, Any]) -> str:
     verdict = "fits in" if memory["fits"] else "DOES NOT FIT in"
     available = bytes_text(memory["device_bytes"])
-    return f"{bytes_text(memory['needed_bytes'])}: {verdict} {available}"
+    reserved = memory["reserved_bytes"]
+    cached = f"; torch reserves {bytes_text(reserved)}" if reserved else ""
+    return f"{bytes_text(memory['needed_bytes'])}: {verdict} {available}{cached}"
 
 
 def _kinds(memory: dict[str, Any]) -> str:

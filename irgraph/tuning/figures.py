@@ -14,7 +14,7 @@ from irgraph.diagnostics import IrgraphError, fail
 from irgraph.ir.loading import batches_per_step
 from irgraph.predict.prediction import Prediction, predict
 from irgraph.predict.variants import predict_variants
-from irgraph.schedule.memory import workspace
+from irgraph.schedule.memory.peak import workspace
 from irgraph.tuning.axes import Point
 from irgraph.tuning.definition import SpaceDefinition
 from irgraph.tuning.limits import DEVICE, FIGURES, excess

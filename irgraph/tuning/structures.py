@@ -10,7 +10,7 @@ from irgraph.diagnostics import IrgraphError
 from irgraph.ir.graph import Graph
 from irgraph.manage.run import run_stages
 from irgraph.manage.stage import PipelineStep, stages
-from irgraph.schedule.memory import Peaks
+from irgraph.schedule.memory.peak import Peaks
 
 MAX_STRUCTURES = 512
 """Maximum number of cached structures; unchanged parts are shared."""

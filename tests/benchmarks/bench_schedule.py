@@ -18,7 +18,7 @@ from irgraph.overheads import load_host
 from irgraph.predict.prediction import predict
 from irgraph.predict.variants import predict_variants
 from irgraph.schedule.critical_path import critical_path
-from irgraph.schedule.memory import peak_memory
+from irgraph.schedule.memory.peak import peak_memory
 from irgraph.schedule.sampling import sample_steps
 from irgraph.schedule.sensitivity import sensitivity
 from irgraph.schedule.simulate import simulate

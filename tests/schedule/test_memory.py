@@ -10,7 +10,7 @@ import pytest
 
 from costmodels.evaluate.dlrm_v100 import dlrm
 from irgraph.ir.resize import with_dims
-from irgraph.schedule.memory import CONTEXT, OTHER_WORKSPACE, Memory, Peaks, peak_memory
+from irgraph.schedule.memory.peak import CONTEXT, OTHER_WORKSPACE, Memory, Peaks, peak_memory
 from irgraph.text import parse
 
 STEP = """

@@ -14,7 +14,7 @@ from irgraph.ir.cost import Popularity
 from irgraph.ir.graph import Graph
 from irgraph.ops.references.tiers import tier_fill, tier_probe, tier_read
 from irgraph.ops.verify import verify
-from irgraph.schedule.memory import peak_memory
+from irgraph.schedule.memory.peak import peak_memory
 from irgraph.text import parse, print_graph
 from irgraph.tiers.hits import Lookups, cache_of
 from irgraph.verbs.place import place

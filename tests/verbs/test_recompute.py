@@ -19,7 +19,7 @@ from irgraph.ir.effects import is_view
 from irgraph.ir.graph import Graph
 from irgraph.language import load_script, run
 from irgraph.ops.verify import verify
-from irgraph.schedule.memory import peak_memory
+from irgraph.schedule.memory.peak import peak_memory
 from irgraph.text import IrgraphError, parse
 from irgraph.verbs import recompute
 from tests.execute.models import Eager, Step, sgd

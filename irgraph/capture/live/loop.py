@@ -44,6 +44,10 @@ from irgraph.ir.loading import read_loading
 from irgraph.ir.rarer_steps import OMITTED
 
 NO_STEP = "no step of the loop was recorded: the second step, after one to warm up, did not end"
+MORE_STEPS = (
+    "let the program run more steps: {} ended (the first one warms up, and the last one may end "
+    "only where the next one begins)"
+)
 STEP = "call capture.step() at the end of each step, within the loop"
 NOT_CUT = (
     "no batch dimension: no DataLoader of torch gave the second step a batch; "
@@ -305,7 +309,7 @@ class Capturing:
     def _build_result(self) -> Capture:
         if not self._captures:
             lines = [Diagnostic(line, severity="note") for line in self._known_values.unknown.lines]
-            raise fail(self._no_step, hint=self._hint, notes=lines)
+            raise fail(self._no_step, hint=self._hint_of_missing_steps(), notes=lines)
         sizes = self._sizes
         self._select_typical_steps()
         # the loop may have ended before a step that was to be recorded again
@@ -338,6 +342,10 @@ class Capturing:
         for rows in sorted(sizes.unfit):
             self._notes[NOT_IN_PROPORTION.format(rows, sizes.batch)] = None
         return with_notes(captured, self._spec.source, tuple(self._notes))
+
+    def _hint_of_missing_steps(self) -> str:
+        ended = self._sizes.ended
+        return MORE_STEPS.format(ended) if ended else self._hint
 
     def _patched_loaders(self) -> Any:  # noqa: ANN401
         """Return a patch with which every loader of torch yields batches cut to size."""

@@ -244,7 +244,7 @@ def _watchers(
 def _print_memory_change(before: Graph, after: Graph) -> None:
     """Print the change of the step's peak memory, if any."""
     from irgraph.report.console import bytes_text
-    from irgraph.schedule.memory import peak_memory
+    from irgraph.schedule.memory.peak import peak_memory
 
     first, last = peak_memory(before).peak, peak_memory(after).peak
     if first != last:

@@ -17,7 +17,7 @@ from irgraph.ir.cost import PROVENANCES, Kernel, Priced
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.schedule.critical_path import CriticalPath
-from irgraph.schedule.memory import memory_by_op
+from irgraph.schedule.memory.peak import memory_by_op
 from irgraph.schedule.tasks import Ints
 from irgraph.schedule.timeline import Timeline
 

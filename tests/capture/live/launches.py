@@ -22,7 +22,7 @@ from irgraph.capture.live.target import load_target
 from irgraph.ir.effects import UNDECLARED_VIEWS, is_view
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
-from irgraph.schedule.memory import ROUND
+from irgraph.schedule.memory.peak import ROUND
 
 HOST_WORK = frozenset(
     (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from irgraph.capture.emulate.environment import process_of
-from irgraph.schedule.memory import peak_memory
+from irgraph.schedule.memory.peak import peak_memory
 from tests.capture.live.launches import launches_of, model_of, ran_below
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"

@@ -11,7 +11,7 @@ from irgraph.capture.common.result import Capture
 from irgraph.capture.live import capture_file
 from irgraph.execute import compare, execute
 from irgraph.ops.verify import verify
-from irgraph.schedule.memory import peak_memory
+from irgraph.schedule.memory.peak import peak_memory
 from irgraph.text import parse, print_graph
 
 SHARDED = """

@@ -221,6 +221,14 @@ def test_what_fails_is_said(tmp_path: Path, text: str, message: str) -> None:
     assert message in str(raised.value)
 
 
+def test_a_program_that_ends_too_soon_is_to_run_more_steps(tmp_path: Path) -> None:
+    text = f"{SETUP}\nfor x, y in [data[:8]] * 2:{UPDATE}"
+    with pytest.raises(IrgraphError) as raised:
+        captured(tmp_path, text)
+    assert "no step was recorded" in str(raised.value)
+    assert "let the program run more steps: 1 ended" in str(raised.value)
+
+
 def test_buckets_are_ordered_before_a_loop_without_a_loader_is_recorded(tmp_path: Path) -> None:
     group = "\ntorch.distributed.init_process_group()\n"
     group += "model = nn.parallel.DistributedDataParallel(model)\n"

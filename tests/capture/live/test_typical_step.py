@@ -197,6 +197,9 @@ def test_the_mean_counts_rarer_steps_by_their_share(tmp_path: Path) -> None:
     mean = 0.99 * prediction.step_time + 0.01 * rarer.step_time
     assert seldom["mean_step_time_us"] == pytest.approx(mean)
     assert seldom["rarer_steps"][0]["share"] == "1/100"
+    assert any(
+        "a rarer step of the model, here 1 in 100 steps" in line for line in seldom["warnings"]
+    )
     larger = predict(graph, PredictOptions(device="h100", dims={"B": 4096}))
     assert [step.priced.graph.dims for _, step in larger.rarer_steps] == [{"B": 4096}]
     with pytest.raises(IrgraphError, match="--period: at least 2 steps, not 1"):

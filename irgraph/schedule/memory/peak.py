@@ -103,7 +103,7 @@ def memory_by_op(
 
     The kinds are those of ``Memory.by_kind``; arguments as for ``peak_memory``.
     """
-    lives = _Lifetimes(graph, device or graph.device)
+    lives = Lifetimes(graph, device or graph.device)
     count = max(len(lives.leaves), 1)
     changes: dict[str, Ints] = defaultdict(lambda: np.zeros(count + 1, np.int64))
     for buffer, size in lives.sizes.items():
@@ -121,7 +121,7 @@ class Peaks:
     """
 
     def __init__(self, graph: Graph, device: str = "", *, rounded: int = ROUND) -> None:
-        lives = _Lifetimes(graph, device or graph.device)
+        lives = Lifetimes(graph, device or graph.device)
         self._dims, self._rounded = graph.dims, rounded
         self._count = max(len(lives.leaves), 1)
         self._born = np.array([lives.first_op[name] for name in lives.sizes], np.int64)
@@ -171,8 +171,11 @@ def _end(view: Tensor, dims: Mapping[str, Any]) -> Ints:
     return np.where(np.equal(count, 0), first, first + (last + 1) * view.itemsize)
 
 
-class _Lifetimes:
-    """First and last op of every buffer of a device, with its size, views and kind."""
+class Lifetimes:
+    """First and last op of every buffer of a device, with its size, views and kind.
+
+    ``declared`` holds the buffers from before the step, in order.
+    """
 
     def __init__(self, graph: Graph, device: str) -> None:
         self.leaves = list(graph.leaves())
@@ -188,12 +191,12 @@ class _Lifetimes:
                 self._add_view(tensor, 0)
                 self.last_op[tensor.buffer] = last
                 self._set_kind(tensor.buffer, ROLES.get(declared.role, "state"))
-        declared_buffers = set(self.last_op)
+        self.declared = dict.fromkeys(self.last_op)
         for position, leaf in enumerate(self.leaves):
             device_tensors = [t for t in (*leaf.inputs, *leaf.outputs) if t.device == device]
             for tensor in device_tensors:
                 self._add_view(tensor, position)
-                if tensor.buffer not in declared_buffers:
+                if tensor.buffer not in self.declared:
                     self._extend(tensor.buffer, leaf, position, last)
 
     def _add_view(self, tensor: Tensor, position: int) -> None:
