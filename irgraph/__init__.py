@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from irgraph.exchange.chakra import write_chakra
     from irgraph.execute import Compared, Comparison, Coverage
     from irgraph.execute import compare as check
-    from irgraph.ir.cost import Kernel, Priced
+    from irgraph.ir.cost import Kernel, PowerDraw, Priced
     from irgraph.ir.graph import Declared, Device, Graph, Stream
     from irgraph.ir.op import Op
     from irgraph.ir.quantity import Quantity
@@ -118,6 +118,7 @@ __all__ = [
     "PassGain",
     "Plot",
     "PointFigures",
+    "PowerDraw",
     "PredictOptions",
     "Prediction",
     "Priced",
@@ -194,7 +195,7 @@ _HOMES = {
     "irgraph.diagnostics": ("Diagnostic", "IrgraphError", "SourceSpan"),
     "irgraph.exchange.chakra": ("write_chakra",),
     "irgraph.execute": ("Compared", "Comparison", "Coverage", "check=compare"),
-    "irgraph.ir.cost": ("Kernel", "Priced"),
+    "irgraph.ir.cost": ("Kernel", "PowerDraw", "Priced"),
     "irgraph.ir.graph": ("Declared", "Device", "Graph", "Stream"),
     "irgraph.ir.op": ("Op",),
     "irgraph.ir.quantity": ("Quantity",),
