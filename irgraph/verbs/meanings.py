@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
+from itertools import chain
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from irgraph.facts import FactTable, fact
 from irgraph.ir.edit import map_tensors
-from irgraph.ir.graph import Graph
+from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.op import Op, Result, Value
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
@@ -83,15 +84,13 @@ def compare_meanings(graph: Graph, exchange: OpExchange) -> MeaningComparison:
     plain = _renamed(exchange, names)
     if cached is None:
         cached = _COMPARISONS[key] = _compare(graph, plain)
-        if len(_COMPARISONS) > MAX_COMPARISONS:
-            _COMPARISONS.popitem(last=False)
     if not cached.difference:
         return cached
     original = next(name for name, plain_name in names.items() if plain_name == cached.result)
     return replace(cached, result=original)
 
 
-_COMPARISONS: OrderedDict[object, MeaningComparison] = OrderedDict()
+_COMPARISONS = FactTable[object, MeaningComparison](MAX_COMPARISONS)
 
 
 def _unknown(exchange: OpExchange) -> str:
@@ -114,15 +113,18 @@ def _draws(op: Op) -> bool:
 
 def _with_lookups(graph: Graph, exchange: OpExchange) -> OpExchange:
     """Return an exchange with the lookups whose saved positions its ops read as their context."""
-    positions = [t for t in inputs_of(exchange.old) if t.dtype.startswith("i")]
+    lookup_by_position = _lookup_by_position(graph)
+    positions = [t.name for t in inputs_of(exchange.old) if t.dtype.startswith("i")]
+    lookups = [lookup_by_position[name] for name in positions if name in lookup_by_position]
+    return replace(exchange, context=tuple(dict.fromkeys(lookups)))
+
+
+@cached_per_graph
+def _lookup_by_position(graph: Graph) -> Mapping[str, Op]:
+    """Return the lookup that saved each tensor of positions for its gradient, by name."""
     names = names_with(Trait.BAGS)
-    lookups = dict.fromkeys(
-        leaf
-        for tensor in positions
-        for _, leaf in graph.touching.get(tensor.buffer, ())
-        if leaf.name in names and tensor in leaf.outputs[1:]
-    )
-    return replace(exchange, context=tuple(lookups))
+    lookups = (leaf for leaf in graph.leaves() if leaf.name in names)
+    return {tensor.name: lookup for lookup in lookups for tensor in lookup.outputs[1:]}
 
 
 def _renamed(exchange: OpExchange, names: dict[str, str]) -> OpExchange:
@@ -154,42 +156,59 @@ def kind_of(ops: Sequence[Op]) -> Hashable:
 
 def _form_of(exchange: OpExchange) -> Hashable:
     """Return a key of exchanges that differ in names alone."""
-    form = _Form()
     parts = (exchange.context, exchange.old, exchange.new)
-    calls = tuple(tuple(map(form.op, ops)) for ops in parts)
-    return calls, tuple((form.name(a), form.name(b)) for a, b in exchange.pairs)
+    forms = [fact(op, FORM_SLOT, _OpForm) for ops in parts for op in ops]
+    pairs = chain.from_iterable(exchange.pairs)
+    names = _numbers(chain(chain.from_iterable(form.names for form in forms), pairs))
+    buffers = _numbers(chain.from_iterable(form.buffers for form in forms))
+    calls = tuple([form.call for form in forms])
+    return calls, tuple(map(len, parts)), names, buffers
 
 
-class _Form:
-    """Keys of ops and values, with names and buffers numbered in the order of their use."""
+def _numbers(names: Iterable[str]) -> tuple[int, ...]:
+    """Return for each name the position of its first use among different names."""
+    numbers: dict[str, int] = {}
+    return tuple([numbers.setdefault(name, len(numbers)) for name in names])
 
-    def __init__(self) -> None:
+
+FORM_SLOT = "irgraph.verbs.meanings"
+"""Slot of an op that caches its form."""
+
+
+class _OpForm:
+    """The form of an op: its names and buffers in the order of their use, and all the rest.
+
+    Attributes:
+        call: key of the op and all ops below it, in which names and buffers are positions.
+    """
+
+    def __init__(self, op: Op) -> None:
         self._names: dict[str, int] = {}
         self._buffers: dict[str, int] = {}
+        self.call = self._call(op)
+        self.names, self.buffers = tuple(self._names), tuple(self._buffers)
 
-    def name(self, name: str) -> int:
-        """Return the number of a tensor's name."""
+    def _name(self, name: str) -> int:
         return self._names.setdefault(name, len(self._names))
 
-    def op(self, op: Op) -> Hashable:
-        """Return the key of an op and all ops below it."""
-        operands, results = self.value(op.operands), self.value(op.results)
-        attributes = tuple((name, self.value(value)) for name, value in op.attributes.items())
-        written = tuple(sorted(map(self.name, op.written))) if op.written else ()
-        body = tuple(map(self.op, op.body)) if op.body else ()
+    def _call(self, op: Op) -> Hashable:
+        operands, results = self._value(op.operands), self._value(op.results)
+        attributes = tuple([(name, self._value(value)) for name, value in op.attributes.items()])
+        written = tuple(sorted(map(self._name, op.written))) if op.written else ()
+        body = tuple(map(self._call, op.body)) if op.body else ()
         return op.name, operands, results, attributes, written, body
 
-    def value(self, value: Value | Result) -> Hashable:
+    def _value(self, value: Value | Result) -> Hashable:
         """Return the key of a value: sizes with their expressions, numbers with their types."""
         if isinstance(value, tuple):
-            return tuple(map(self.value, value))
+            return tuple(map(self._value, value))
         if not isinstance(value, Tensor):
             return repr(value)
         buffer = self._buffers.setdefault(value.buffer, len(self._buffers))
         layout = (*value.shape, *(value.strides or ()), value.offset)
-        terms = tuple(getattr(size, "terms", None) for size in layout)
+        terms = tuple([getattr(size, "terms", None) for size in layout])
         kind = (value.dtype, value.device, value.shape, value.strides, value.offset)
-        return self.name(value.name), buffer, kind, terms
+        return self._name(value.name), buffer, kind, terms
 
 
 def _compare(graph: Graph, exchange: OpExchange) -> MeaningComparison:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from irgraph.facts import FactTable
 from irgraph.language import load_script, run
 from irgraph.language.run import Outcome
 from irgraph.text import IrgraphError, parse
@@ -136,7 +137,7 @@ def test_calls_that_differ_in_names_alone_are_run_once(monkeypatch: pytest.Monke
     model = MODEL.replace("return %q, %k", f"{second}\nreturn %q, %y2")
     runs: list[object] = []
     compare = meanings._compare
-    monkeypatch.setattr(meanings, "_COMPARISONS", type(meanings._COMPARISONS)())
+    monkeypatch.setattr(meanings, "_COMPARISONS", FactTable(8))
     monkeypatch.setattr(meanings, "_compare", lambda *a: runs.append(a) or compare(*a))
     script = "replace many %y = aten.relu(%h) with %y = aten.clamp_min(%h, min = 0)"
     (entry,) = rewritten(script, model).report.entries

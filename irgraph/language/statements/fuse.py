@@ -255,7 +255,7 @@ class _FuseRun:
                 raise RefusedError(f"{new.name} would be wrong: {problem}")
             members: list[Op] = [op for group in groups for op in group]
             check_extra_accesses(self.pending.graph_around(groups), members, [new])
-            comparison = self._compare(matches)
+            comparison = self._compare(matches, new)
             if comparison.difference and not assuming:
                 # a path of dependences is the better reason
                 self.pending.check(groups, [new])
@@ -270,11 +270,12 @@ class _FuseRun:
             if comparison.difference:
                 self.different_ops.append(fusion.op)
 
-    def _compare(self, matches: Sequence[Match]) -> MeaningComparison:
-        """Compare the ops of matches with the op that replaces them."""
+    def _compare(self, matches: Sequence[Match], new: Op) -> MeaningComparison:
+        """Compare the ops of matches with the op that replaces them: of each kind, a few."""
         chosen = list(self._representatives(matches))
-        filler = Filler([self.scope_of(m) for m in chosen], [rest_of(m) for m in chosen])
-        new = filler.make(self.new, self.state.graph.schemas)
+        if len(chosen) < len(matches):
+            filler = Filler([self.scope_of(m) for m in chosen], [rest_of(m) for m in chosen])
+            new = filler.make(self.new, self.state.graph.schemas)
         ops = self.selected.index.ops
         members = [ops[i] for i in sorted(i for match in chosen for i in match.ops)]
         return compare_meanings(self.state.graph, OpExchange(tuple(members), (new,)))
