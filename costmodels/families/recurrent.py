@@ -7,7 +7,6 @@ from costmodels.benchmarks.sweep import Sweep
 from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.intervals import FEW, ROUGH
 from costmodels.formulas.machine import (
-    SMALL,
     STARTS,
     Machine,
     Rule,
@@ -26,6 +25,10 @@ SOURCE = (
     "step, one after the other (Appleyard et al. 2016); beside four forward passes that DeepBench "
     "printed for TITAN Xp -9 to +45 %"
 )
+
+RESIDENT_STARTS, LAYER_START = 3, 18.0
+"""Starts of further kernels of a layer whose matrix blocks store, and microseconds of further
+kernels of another layer (H100, training rows of the sweep)."""
 
 MAX_RESIDENT_ROWS, RESIDENT_STEP, RESIDENT_UNIT = 384, 0.25, 0.005
 """Maximum number of rows of a recurrent matrix, units times gates, that blocks store for all steps
@@ -67,11 +70,15 @@ def _layer(
         1, batch * steps, gates, int(input_matrix.shape[1]), recurrent_matrix.dtype, "tn"
     )
     step = Product(1, batch, gates, int(recurrent_matrix.shape[1]), recurrent_matrix.dtype, "tn")
-    cell = machine.stream(2 * batch * gates * size) + SMALL
-    step_time = tiled_time(step, machine)[0] + SMALL + cell
-    if machine.sheet.architecture in STARTS and gates <= MAX_RESIDENT_ROWS:
-        step_time = min(step_time, RESIDENT_STEP + RESIDENT_UNIT * int(recurrent_matrix.shape[1]))
-    return tiled_time(inputs, machine)[0] + steps * step_time
+    cell = machine.stream(2 * batch * gates * size) + machine.start
+    step_time = tiled_time(step, machine)[0] + machine.start + cell
+    input_time = tiled_time(inputs, machine)[0]
+    if machine.sheet.architecture not in STARTS:
+        return input_time + steps * step_time
+    if gates <= MAX_RESIDENT_ROWS:
+        resident = RESIDENT_STEP + RESIDENT_UNIT * int(recurrent_matrix.shape[1])
+        return input_time + RESIDENT_STARTS * machine.start + steps * min(step_time, resident)
+    return input_time + LAYER_START + steps * step_time
 
 
 def _cell(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
