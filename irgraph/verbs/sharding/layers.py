@@ -113,8 +113,8 @@ def _parameter(
     return parameter if is_transposed == transposed else None
 
 
-def layer_places(graph: Graph, plan: Plan) -> dict[str, Place]:
-    """Return the places of the weights, biases and optimizer's state of a plan's layers, by name.
+def layer_axes(graph: Graph, plan: Plan) -> dict[str, tuple[Tensor, int]]:
+    """Return the weights and biases of a plan's layers, each with the axis of its split, by name.
 
     Raises:
         IrgraphError: the plan names a layer that the model lacks (exit code 2).
@@ -131,7 +131,7 @@ def layer_places(graph: Graph, plan: Plan) -> dict[str, Place]:
         axes[layer.weight.name] = layer.weight, axis
         if layer.bias is not None and axis == 0:
             axes[layer.bias.name] = layer.bias, 0
-    return with_states(graph, axes)
+    return axes
 
 
 def match_layers(
