@@ -145,16 +145,16 @@ def claims(op: Any, samples: int, needs: Sequence[str] = tuple(NEEDS)) -> Iterat
 def _verdict(op: Any, sample: Any, needs: Callable[[int], bool], side: str) -> tuple[str, str]:
     try:
         program = Program(op.op, sample, needs)
-        if not program.results:
-            return "unavailable", "no result has a gradient"
+        if not program.results or not all(map(torch.Tensor.numel, program.model.parameters())):
+            return "unavailable", "no element has a gradient"
         before, meant = program.graph(), program.graph(side)
     except (IrgraphError, NotImplementedError, RuntimeError) as error:
         return "unavailable", str(error)
     members = _members(before, program)
     if not members:
         return "unavailable", "it calls nothing"
-    if side == "result" and any(map(_is_random, members)):
-        return "unavailable", "random numbers follow the name of the result"
+    if any(map(_is_random, members)):
+        return "unavailable", "random numbers follow the names of results"
     try:
         after = _rewritten(before, members, side)
     except RefusedError as error:
