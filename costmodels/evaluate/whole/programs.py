@@ -83,10 +83,7 @@ def classifier(
 
 
 def _timm(name: str, fast: bool) -> nn.Module:
-    try:
-        timm, layers = import_with_torchvision("timm"), import_with_torchvision("timm.layers")
-    except ImportError as error:
-        raise fail(f"image classifiers need timm: {error}", exit_code=2) from None
+    timm, layers = import_with_torchvision("timm"), import_with_torchvision("timm.layers")
     try:
         layers.set_fused_attn(fast)
         layers.set_fast_norm(fast)
@@ -118,11 +115,15 @@ def import_with_torchvision(name: str) -> Any:  # noqa: ANN401
     """Import a module that needs torchvision, even if torchvision's build differs from torch's.
 
     PyPI's torchvision is built for CUDA: its operators are missing with torch's CPU build.
+    Raises ``IrgraphError`` (exit code 2) if the module is missing.
     """
     import torch
 
     try:
         return import_module(name)
+    except ImportError as error:
+        package = name.partition(".")[0]
+        raise fail(f"image classifiers need {package}: {error}", exit_code=2) from None
     except RuntimeError:  # operator torchvision::nms does not exist
         library = torch.library.Library("torchvision", "DEF")
         for operator in ("nms", "qnms"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -253,6 +254,12 @@ def test_a_model_that_timm_lacks_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(programs, "import_module", lacking)
     found = programs.result_or_reason(lambda: programs.classifier("resnet50", 2, 32))
     assert found == "image classifiers need timm: No module named 'timm'"
+
+
+def test_programs_of_torchvision_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    with pytest.raises(IrgraphError, match="image classifiers need torchvision"):
+        programs.import_with_torchvision("torchvision")
 
 
 @pytest.mark.data
