@@ -20,9 +20,9 @@ def evaluate(
         str,
         typer.Argument(
             metavar="WHAT",
-            help="collectives, cpu, dlrm-v100, e2e, gains, hosts, intervals, kernels, models, "
-            "modern, steps, swept, tiers, timed or traced (gains, steps: need torch and timm, "
-            "timed: torch and torchvision, cpu, swept: torch; minutes)",
+            help="collectives, cpu, dlrm-v100, e2e, gains, hosts, intervals, kernels, llm, "
+            "models, modern, steps, swept, tiers, timed or traced (gains, steps: need torch and "
+            "timm, timed: torch and torchvision, cpu, llm, swept: torch; minutes)",
         ),
     ],
     plot: PlotOption = None,
@@ -42,7 +42,9 @@ def evaluate(
     ] = None,
     keep: Annotated[
         str | None,
-        typer.Option(metavar="FOLDER", help="steps, timed: keep captured programs in this folder."),
+        typer.Option(
+            metavar="FOLDER", help="llm, steps, timed: keep captured programs in this folder."
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -64,6 +66,7 @@ def _run_evaluation(name: str, baseline: bool, models: int | None, keep: str | N
     from costmodels.evaluate import (
         EVALUATIONS,
         evaluate_kernels,
+        evaluate_llm,
         evaluate_modern,
         evaluate_steps,
         evaluate_timed,
@@ -83,8 +86,10 @@ def _run_evaluation(name: str, baseline: bool, models: int | None, keep: str | N
         raise fail(message, exit_code=2)
     if name != "steps" and models is not None:
         raise fail("--models: only the programs of steps are chosen", exit_code=2)
-    if name not in ("steps", "timed") and keep is not None:
-        raise fail("--keep: only the programs of steps and timed are kept", exit_code=2)
+    if name not in ("llm", "steps", "timed") and keep is not None:
+        raise fail("--keep: only the programs of llm, steps and timed are kept", exit_code=2)
+    if name == "llm":
+        return evaluate_llm(folder_for(keep))
     if name == "steps":
         return evaluate_steps(models, folder_for(keep))
     if name == "timed":

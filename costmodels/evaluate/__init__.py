@@ -12,6 +12,7 @@ from costmodels.evaluate.e2e import evaluate_e2e
 from costmodels.evaluate.exchange.evaluation import evaluate_collectives
 from costmodels.evaluate.hosts.evaluation import evaluate_hosts
 from costmodels.evaluate.kernels import evaluate_kernels
+from costmodels.evaluate.llm.evaluation import evaluate_llm
 from costmodels.evaluate.models import evaluate_models
 from costmodels.evaluate.modern import evaluate_modern
 from costmodels.evaluate.tiers.evaluation import evaluate_tiers
@@ -30,6 +31,7 @@ EVALUATIONS: dict[str, Callable[[], Evaluation]] = {
     "hosts": evaluate_hosts,
     "intervals": evaluate_intervals,
     "kernels": evaluate_kernels,
+    "llm": evaluate_llm,
     "models": evaluate_models,
     "modern": evaluate_modern,
     "steps": evaluate_steps,
@@ -52,6 +54,7 @@ __all__ = [
     "evaluate_hosts",
     "evaluate_intervals",
     "evaluate_kernels",
+    "evaluate_llm",
     "evaluate_models",
     "evaluate_modern",
     "evaluate_steps",

@@ -75,7 +75,32 @@ public sweeps (cloudrift-ai/emmy, July 2026); the trained model predicts up to 2
 FORMULA = "max(4 B H S T D flop / share of peak, bytes / DRAM bandwidth) [Dao 2022]"
 
 
+FIRST_VERSION = 2.0
+"""Time of FlashAttention's first version over the second's (release notes of PyTorch 2.2;
+0.25 to 0.4 and 0.5 to 0.73 of A100's peak by Dao 2023)."""
+
+FIRST_SPREAD = 0.3
+"""Half a 90 % interval of log errors to add for the first version: the range of those ratios."""
+
+
 def _attention(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price one pass by the version of FlashAttention that the release of torch has."""
+    kernels = _attention_pass(op, machine)
+    is_flash = op.base.startswith("_scaled_dot_product_flash_attention")
+    if kernels is None or not (is_flash and machine.software.first_flash_attention):
+        return kernels
+    return tuple(_first_version(kernel) for kernel in kernels)
+
+
+def _first_version(kernel: Kernel) -> Kernel:
+    """Return a pass of the first version from one of the second."""
+    time = kernel.time * FIRST_VERSION
+    spread = time * (kernel.spread / kernel.time + FIRST_SPREAD)
+    formula = f"{FIRST_VERSION:g} x {kernel.formula} (FlashAttention's first version)"
+    return replace(kernel, time=time, spread=spread, formula=formula, outside=True)
+
+
+def _attention_pass(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     """Price one pass over query [B, H, S, D] and key [B, H, T, D]; a causal mask halves it."""
     tensors = [t for t in op.operands if isinstance(t, Tensor) and t.rank == 4]
     backward = op.base.endswith("_backward")

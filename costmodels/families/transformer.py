@@ -85,6 +85,6 @@ LEARNED = LearnedFamily(
         True,
         repeat={"add": 3, "add3": 6, "gelu": 8, "norm": 3, "embedding": 3},
         dtypes=("f16", "bf16"),
-        op_profiles={"embedding": ("torch-2.7",), "embedding_masked": ("torch-2.7",)},
+        op_profiles=dict.fromkeys(("embedding", "embedding_masked"), ("torch-2.7", "torch-2.1")),
     ),
 )

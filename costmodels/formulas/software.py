@@ -43,6 +43,8 @@ class Software(Struct, frozen=True):
             pytorch/pytorch#151715 and #151917). Before, the offset of each element was computed.
         cudnn_attention: fused attention in 16 bits prefers cuDNN to FlashAttention-2 on Hopper and
             B200 (torch with cuDNN 9.16 or newer, seen in 2.11; ``check_prefer_cudnn_attention``).
+        first_flash_attention: fused attention is the first version of FlashAttention (torch 2.0 and
+            2.1; the second is about twice as fast by the release notes of PyTorch 2.2).
     """
 
     name: str
@@ -56,6 +58,7 @@ class Software(Struct, frozen=True):
     slow_grouped_last: bool
     gathers_rows: bool = False
     cudnn_attention: bool = False
+    first_flash_attention: bool = False
 
 
 PROFILES = (
@@ -70,6 +73,11 @@ PROFILES = (
         plain_converted_share=0.0, slow_grouped_last=False,
     ),
     Software(
+        "torch-2.1", bias_in_gemm=True, split_k_freely=True, loss_fills=False,
+        counts_on_host=False, norm_by_columns=True, caches_large_channels=False,
+        plain_converted_share=0.0, slow_grouped_last=False, first_flash_attention=True,
+    ),
+    Software(
         "torch-1.12-cuda-11.3", bias_in_gemm=False, split_k_freely=False, loss_fills=False,
         counts_on_host=False, norm_by_columns=True, caches_large_channels=False,
         plain_converted_share=0.8, slow_grouped_last=True,
@@ -80,7 +88,8 @@ PROFILES = (
         plain_converted_share=0.8, slow_grouped_last=True,
     ),
 )  # fmt: skip
-"""Profiles, the newest first: ``torch-2`` is 2.8 and later, ``torch-2.7`` 2.0 to 2.7."""
+"""Profiles, the newest first: ``torch-2`` is 2.8 and later, ``torch-2.7`` 2.2 to 2.7, ``torch-2.1``
+2.0 and 2.1."""
 
 
 def software_profile(name: str) -> Software:

@@ -35,7 +35,7 @@ BOOST = 500.0
 some 5 ms of sustained work (B200: flashinfer-ai/flashinfer, pull request 2899), and the sweeps
 repeat a kernel nine times (three to warm up)."""
 
-MEASURED_PROFILES = (SOFTWARE, "torch-2.7")
+MEASURED_PROFILES = (SOFTWARE, "torch-2.7", "torch-2.1")
 """Software profiles that trained models cover."""
 
 

@@ -29,7 +29,6 @@ ELSEWHERE = {
     "bucket-allreduce",
     "drop-dropout",
     "drop-norm",
-    "pad-vocabulary",
     "quantize-tables",
     "relu-to-gelu",
     "resize-batch",

@@ -90,7 +90,6 @@ ARITHMETIC: dict[str, Callable[[float, float], float]] = {
     "-": operator.sub,
     "*": operator.mul,
     "/": operator.truediv,
-    "//": operator.floordiv,
 }
 
 

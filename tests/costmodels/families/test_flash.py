@@ -82,6 +82,16 @@ def test_torch_asks_cudnn_first_in_releases_that_prefer_it() -> None:
         assert "cuDNN" in _one(_op(FLASH, (8, 16, 2048, 128), scale=scale)).formula
 
 
+@pytest.mark.parametrize("device", ["h100", "a100", "rtx-4090"])
+@pytest.mark.parametrize("way", ["", "_backward"])
+def test_torch_2_1_has_the_first_version_of_flash_attention(device: str, way: str) -> None:
+    """The release notes of PyTorch 2.2 say about two times faster than before."""
+    op = _op(FLASH + way, (8, 16, 2048, 128))
+    second, first = (_one(op, device, software=name) for name in ("torch-2.7", "torch-2.1"))
+    assert first.time == pytest.approx(2 * second.time)
+    assert first.spread / first.time > second.spread / second.time
+
+
 def test_other_cards_and_types_have_other_laws() -> None:
     for device, dtype in (("a100", "bf16"), ("b200", "bf16"), ("h100", "f32")):
         found = _one(_op(FLASH, (8, 16, 2048, 128), dtype), device)
