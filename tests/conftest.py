@@ -23,7 +23,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 NO_DATA = "IRGRAPH_DATA is not set"
 NO_BROWSER = "no Chromium is installed"
 NO_POSTGRES = "PostgreSQL is not installed"
-SKIPS = (NO_DATA, NO_BROWSER, NO_POSTGRES, "CUDA device")
+NO_PROGRAMS = "no folder of programs is beside IRGRAPH_DATA"
+SKIPS = (NO_DATA, NO_BROWSER, NO_POSTGRES, NO_PROGRAMS, "CUDA device")
 """What the reason of a skip names: no measurements, browser or server, or a GPU there or not."""
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from costmodels.hosts.no_graph import no_graph_ratio
 from costmodels.hosts.writing import write
 from irgraph.overheads.extract import merge
 from irgraph.overheads.format import HostFile
@@ -37,7 +38,8 @@ def step_tables(device: str, without: str = "") -> Iterator[HostFile]:
 
 def merged_table(name: str, device: str, without: str = "") -> HostFile:
     """Return one table merged from a device's traced steps, except for the model ``without``."""
-    table = merge(list(step_tables(device, without)), name)
+    tables = list(step_tables(device, without))
+    table = merge(tables, name)
     return msgspec.structs.replace(
         table,
         description=DESCRIPTION,
@@ -45,6 +47,7 @@ def merged_table(name: str, device: str, without: str = "") -> HostFile:
         licence="MIT",
         made_by="python -m costmodels.hosts.rented_gpu",
         architecture="hopper",
+        no_graph_ratio=no_graph_ratio(tables),
     )
 
 

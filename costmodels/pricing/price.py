@@ -31,12 +31,11 @@ from costmodels.pricing.price_cache import Outcome, PriceCache
 from costmodels.pricing.signature import Signatures
 from irgraph.diagnostics import fail, suggestion
 from irgraph.ir.cost import Kernel, Priced
-from irgraph.ir.effects import is_view
+from irgraph.ir.effects import is_view, returns_operand
 from irgraph.ir.graph import OPERANDS, Graph
 from irgraph.ir.measured_times import op_time
 from irgraph.ir.op import Op
 from irgraph.ir.ranks import is_collective
-from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
 
 FREE_AUTOGRAD = (
@@ -307,13 +306,6 @@ def _lacks_results(op: Op) -> bool:
 
 
 def _launches_nothing(op: Op) -> bool:
-    if op.is_annotation or is_view(op) or _on_host(op) or _returned_operand(op):
+    if op.is_annotation or is_view(op) or _on_host(op) or returns_operand(op):
         return True
     return op.is_autograd and op.base.rstrip("0123456789") in FREE_AUTOGRAD
-
-
-def _returned_operand(op: Op) -> bool:
-    """Return whether a composite call has no result: dropout of nothing returns its operand."""
-    schemas = schemas_of(op.name)
-    has_no_results = not op.outputs and not op.written
-    return has_no_results and bool(schemas) and all(schema.composite for schema in schemas)

@@ -58,9 +58,6 @@ UNCHECKED: Mapping[str, Mapping[str, Bound]] = {
 PER_CHANNEL = ("running_mean", "running_var", "weight", "bias")
 """Arguments of batch norms that have an element for each channel."""
 
-LABELLED = ("aten.ctc_loss", "aten._ctc_loss", "aten._ctc_loss_backward")
-"""Losses whose targets are indices of classes."""
-
 COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
 MAXIMUM = 2
@@ -77,7 +74,7 @@ def check_operands(name: str, arguments: Arguments) -> None:
         _check_indices("maximum_indices", maxima[maxima != -1], _rows(arguments))
     if "batch_norm" in name and "running_mean" in arguments:
         _check_channels(arguments)
-    if name in LABELLED:
+    if {"log_probs", "targets"} <= arguments.keys():  # a loss whose targets are classes
         _check_indices("targets", _labels(arguments), _classes(arguments))
     check_sparse(arguments.values())
 

@@ -115,18 +115,45 @@ def _special(*names: str) -> Regions:
     return regions
 
 
-def _extremum(arguments: Arguments) -> Iterator[Region]:
-    """Yield whether the largest or the smallest element of a row occurs twice."""
-    if "other" in arguments:
-        yield from _comparison(arguments)
-        return
-    value, dim = arguments["self"], arguments.get("dim")
-    if isinstance(dim, (list, tuple)):
-        dim = dim[0] if len(dim) == 1 else None
-    rows = value.flatten().unsqueeze(0) if dim is None else value.movedim(dim, -1)
-    if rows.dim() and rows.shape[-1] > 1 and not rows.is_complex():
-        ordered = rows.sort(-1).values
-        yield "ties", (ordered[..., 1:] == ordered[..., :-1]) & ordered[..., 1:].isfinite()
+def _order(default: int | None = None) -> Regions:
+    """Return the region of equal elements of a row; by default rows are along an axis, or all."""
+
+    def regions(arguments: Arguments) -> Iterator[Region]:
+        if "other" in arguments:
+            yield from _comparison(arguments)
+            return
+        value, dim = arguments["self"], arguments.get("dim", default)
+        if isinstance(dim, (list, tuple)):
+            dim = dim[0] if len(dim) == 1 else None
+        rows = value.flatten() if dim is None or not value.dim() else value.movedim(dim, -1)
+        if rows.shape[-1] > 1:
+            ordered = rows.sort(-1).values
+            yield "ties", (ordered[..., 1:] == ordered[..., :-1]) & ordered[..., 1:].isfinite()
+
+    return regions
+
+
+def _quotient(arguments: Arguments) -> Iterator[Region]:
+    """Yield the signs of quotients that are rounded: down and towards zero differ below zero."""
+    value, other = (torch.as_tensor(arguments[name]) for name in ("self", "other"))
+    divisor = other.where(other != 0, torch.ones_like(other))
+    inexact = torch.remainder(value, divisor) != 0
+    negative = (value < 0) != (other < 0)
+    yield "below 0 with a remainder", negative & inexact
+    yield "above 0 with a remainder", ~negative & inexact
+
+
+def _division(arguments: Arguments) -> Iterator[Region]:
+    if arguments.get("rounding_mode") is not None:
+        yield from _quotient(arguments)
+
+
+def _product_sum(arguments: Arguments) -> Iterator[Region]:
+    """Yield the signs of a sum with a product, to which a ReLU is applied."""
+    if not arguments.get("use_gelu"):
+        product = arguments["mat1"] @ arguments["mat2"] * arguments.get("alpha", 1)
+        total = arguments["self"] * arguments.get("beta", 1) + product
+        yield from _around("", 0, total, tie=False)
 
 
 def _ignored(arguments: Arguments) -> Iterator[Region]:
@@ -163,6 +190,9 @@ REGIONS: Mapping[str, Regions] = {
     **dict.fromkeys(("gt", "ge", "lt", "le"), _comparison),
     **dict.fromkeys(("maximum", "minimum", "fmax", "fmin"), _comparison),
     **dict.fromkeys(("eq", "ne"), _equality),
+    **dict.fromkeys(("prelu", "_prelu_kernel"), _bounds(0)),
+    "_prelu_kernel_backward": _bounds(0, tie=True),
+    **dict.fromkeys(("addmm_relu", "_addmm_activation"), _product_sum),
     "softplus": _softplus,
     "softplus_backward": _softplus,
     "softshrink": _symmetric("lambd", 0.5),
@@ -179,7 +209,11 @@ REGIONS: Mapping[str, Regions] = {
     "isfinite": _special("nan", "inf", "-inf"),
     "nan_to_num": _special("nan", "inf", "-inf"),
     "nansum": _special("nan"),
-    **dict.fromkeys(("max", "min", "argmax", "argmin", "amax", "amin", "sort"), _extremum),
+    **dict.fromkeys(("max", "min", "argmax", "argmin", "amax", "amin"), _order()),
+    **dict.fromkeys(("median", "nanmedian", "cummax", "cummin"), _order()),
+    **dict.fromkeys(("sort", "argsort", "topk", "kthvalue", "mode"), _order(-1)),
+    "div": _division,
+    **dict.fromkeys(("floor_divide", "remainder", "fmod"), _quotient),
     "nll_loss_forward": _ignored,
     "nll_loss2d_forward": _ignored,
     "cross_entropy_loss": _ignored,

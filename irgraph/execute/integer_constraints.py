@@ -17,8 +17,9 @@ from irgraph.ir.op import Op, Value, tensors_in
 from irgraph.ir.schema import arguments_of, bind, resolve
 from irgraph.ir.tensor import Tensor
 from irgraph.ir.torch_schemas.score_functions import lookups
+from irgraph.ops.book import names_with
+from irgraph.ops.operator import Trait
 
-COPIES = ("to", "_to_copy", "clone", "contiguous", "copy_", "lift_fresh_copy")
 SELECTIONS = (
     "cat", "constant_pad_nd", "flip", "gather", "index", "index_select", "masked_fill",
     "masked_select", "repeat", "repeat_interleave", "roll", "stack", "take", "where",
@@ -134,9 +135,14 @@ class ElementCopy(Struct, frozen=True):
     is_full: bool
 
 
+def is_copy(op: Op) -> bool:
+    """Return whether an op copies all elements of one tensor, to a new or to an existing one."""
+    return op.name == "aten.copy_" or op.name in names_with(Trait.DUPLICATE)
+
+
 def _element_copy(op: Op, graph: Graph) -> ElementCopy | None:
     """Return the copy of an op that only copies or selects elements, else ``None``."""
-    if not op.name.startswith("aten.") or op.base not in (*COPIES, *SELECTIONS):
+    if not op.name.startswith("aten.") or not (is_copy(op) or op.base in SELECTIONS):
         return None
     results = [*op.outputs, *(t for t in op.inputs if t.name in op.written)]
     sources = [t for t in op.inputs if t.name not in op.written]
@@ -149,7 +155,7 @@ def _element_copy(op: Op, graph: Graph) -> ElementCopy | None:
     integers = [t for t in sources if t.dtype.startswith(("i", "u"))]
     if len(results) != 1 or not integers or any(results[0].buffer == t.buffer for t in sources):
         return None
-    is_full = op.base in COPIES and results[0].contiguous and integers[0].contiguous
+    is_full = is_copy(op) and results[0].contiguous and integers[0].contiguous
     return ElementCopy(
         results[0], tuple(integers), is_full and results[0].shape == integers[0].shape
     )

@@ -12,19 +12,21 @@ from itertools import islice
 import torch
 
 from irgraph.execute.integer_constraints import (
-    COPIES,
     BagLengths,
     BagStarts,
     ExactValues,
     IndexRange,
     Rule,
     integer_rules,
+    is_copy,
 )
 from irgraph.execute.torch_values import DTYPES, Torch, view_of
 from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.op import Op, Value, tensors_in
 from irgraph.ir.schema import arguments_of, bind, resolve
 from irgraph.ir.tensor import Tensor
+from irgraph.ops.book import names_with
+from irgraph.ops.operator import Trait
 
 TAME, SIGNED, WIDE, UNDEFINED = "tame", "signed", "wide", "undefined"
 """Ways to draw values: floats that are not parameters between 0 and 1; of both signs; of many
@@ -62,22 +64,11 @@ MAX_UNCONSTRAINED = 100
 MAX_INTEGER = 1 << 40
 """Largest magnitude of integers in ``LARGE`` draws: narrower types overflow, sums of i64 do not."""
 
-POSITIVE_OPERAND_OPS = (
-    "sqrt",
-    "rsqrt",
-    "log",
-    "log2",
-    "log10",
-    "bernoulli",
-    "binary_cross_entropy",
-)
-"""Ops whose operands must not be negative, by names without list prefix and in-place suffix."""
-
 POSITIVE_ARGUMENTS = ("exp_avg_sqs", "max_exp_avg_sqs", "state_steps", "running_var")
 """Arguments of any op that must not be negative."""
 
-SIGN_PRESERVING_OPS = ("maximum", "add", "mul", "div", "clone", "_to_copy", "to")
-"""Ops whose result is not negative if their operands are not."""
+SIGN_PRESERVING_OPS = ("maximum", "add", "mul", "div")
+"""Ops besides copies whose result is not negative if their operands are not."""
 
 
 class Drawer:
@@ -320,15 +311,16 @@ def _share_buffers(graph: Graph) -> set[str]:
         if op.base in ("binary_cross_entropy", "binary_cross_entropy_backward"):
             target = arguments_of(op, graph.schemas).get("target")
             buffers.update(tensor.buffer for tensor in tensors_in((target,)))
-        elif op.base in COPIES and buffers.intersection(t.buffer for t in op.outputs):
+        elif is_copy(op) and buffers.intersection(t.buffer for t in op.outputs):
             buffers.update(tensor.buffer for tensor in op.inputs)
     return buffers
 
 
 def _positive_operands(op: Op, graph: Graph, buffers: set[str]) -> Iterator[Tensor]:
     base = op.base.removeprefix("_foreach_").rstrip("_")
-    if base in POSITIVE_OPERAND_OPS or (
-        base in SIGN_PRESERVING_OPS and buffers.intersection(t.buffer for t in op.outputs)
+    preserves_sign = base in SIGN_PRESERVING_OPS or op.name in names_with(Trait.DUPLICATE)
+    if f"aten.{base}" in names_with(Trait.NONNEGATIVE) or (
+        preserves_sign and buffers.intersection(t.buffer for t in op.outputs)
     ):
         yield from op.inputs
         return

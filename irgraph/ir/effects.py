@@ -122,6 +122,16 @@ def written_by(op: Op) -> tuple[Tensor, ...]:
     return tuple(t for t in op.inputs if written.get(t.name))
 
 
+def returns_operand(op: Op) -> bool:
+    """Return whether a composite call has no result: it returned its operand and did nothing.
+
+    Dropout with nothing to drop does so, and a cast to the type that a tensor has.
+    """
+    schemas = schemas_of(op.name)
+    has_no_results = not op.outputs and not op.written
+    return has_no_results and bool(schemas) and all(schema.composite for schema in schemas)
+
+
 def is_view(op: Op) -> bool:
     """Return whether a leaf only returns views of its operands."""
     outputs = op.outputs

@@ -227,11 +227,16 @@ def op_suggestion(name: str) -> str:
 def resolve(op: Op, extra: Sequence[str] = ()) -> Schema | None:
     """Return the overload that accepts this op's operands, or ``None`` if none does.
 
-    ``extra`` are schema strings that a model declares for ops outside the shipped list.
+    ``extra`` are schema strings that a model declares for ops outside the shipped list. Of several
+    overloads, a call with a body is of the first composite one: the others call nothing.
     """
     declared = [s for s in map(parse_schema, extra) if s.name == op.name]
     candidates = (*declared, *schemas_of(op.name))
-    return next((schema for schema in candidates if _matches(schema, op)), None)
+    matching = (schema for schema in candidates if _matches(schema, op))
+    first = next(matching, None)
+    if first is None or first.composite or not op.body:
+        return first
+    return next((schema for schema in matching if schema.composite), first)
 
 
 def _matches(schema: Schema, op: Op) -> bool:

@@ -7,6 +7,7 @@ from lark.exceptions import UnexpectedInput
 import grammars
 from irgraph.diagnostics import IrgraphError
 from irgraph.language import suggestions
+from irgraph.language.incomplete_statements import completion_hint
 from irgraph.language.reader import Reader
 from irgraph.language.script import Script
 from irgraph.text.syntax import is_truncated, syntax_error
@@ -33,13 +34,14 @@ def _read(text: str, source: str, start: str) -> Script:
 
 def _parse_error(error: UnexpectedInput, text: str, source: str) -> IrgraphError:
     """Return the syntax error of a text, with a suggestion."""
+    completion = completion_hint(error)
     if not is_truncated(error):
-        hint = suggestions.habit_hint(text, error.pos_in_stream or 0)
+        hint = completion or suggestions.habit_hint(text, error.pos_in_stream or 0)
         return syntax_error(error, text, source, hint)
     open_braces = suggestions.unclosed_brace_notes(text, source)
     hint = (
         "close it with '}'"
         if open_braces
-        else suggestions.habit_hint(text.rstrip(), len(text.rstrip()))
+        else completion or suggestions.habit_hint(text.rstrip(), len(text.rstrip()))
     )
     return syntax_error(error, text, source, hint, open_braces)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from irgraph.ir.graph import Graph
+from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.overheads.table import HostTable, load_host
 
 DEFAULT_HOST = "default"
@@ -58,13 +58,23 @@ def table_name(name: str, graph: Graph, software: str) -> str:
 def host_of_step(name: str, graph: Graph, software: str) -> HostTable:
     """Return the host table of a step: of a name or a path, or the default one.
 
+    Operations of an inference, a step of a forward pass only, record no graph for autograd.
+
     Raises ``IrgraphError`` as ``load_host`` does.
     """
     table = load_host(table_name(name, graph, software))
+    if table.file.no_graph_ratio != 1.0 and is_inference(graph):
+        table = table.without_graph()
     if _NAME.fullmatch(name) is None:
         return table
     # a launch time of the machine has brought a smaller deviation already
     return replace(table, machine_std=table.machine_std or MACHINE_STD, is_default=True, _cache={})
+
+
+@cached_per_graph
+def is_inference(graph: Graph) -> bool:
+    """Return whether a step has neither a backward pass nor updates."""
+    return all(op.phase == "forward" and not op.is_autograd for op in graph.walk())
 
 
 def default_host_note(table: HostTable) -> str:

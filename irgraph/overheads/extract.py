@@ -210,6 +210,7 @@ def merge(files: Sequence[HostFile], name: str) -> HostFile:
         made_by="irgraph overheads",
         architecture=architectures.pop() if len(architectures) == 1 else "",
         recording_std=max(file.recording_std for file in files),
+        no_graph_ratio=max(file.no_graph_ratio for file in files),
     )
 
 

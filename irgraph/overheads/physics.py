@@ -17,6 +17,9 @@ traces give 0.4 us, less what profiling takes, and 470 us where few launches loa
 BETWEEN_US = (0.05, 2000.0)
 """Shortest and longest mean time between operations, T1: tables have 4 to 44 us."""
 
+MIN_NO_GRAPH_RATIO = 0.1
+"""Smallest time of operations without a graph over their time with one: 0.65 was measured."""
+
 TOLERANCE = 1.1
 """Factor by which statistics may miss their inequalities: files are rounded."""
 
@@ -30,6 +33,11 @@ one leaves out outliers, which quantiles include."""
 
 def range_errors(file: HostFile) -> Iterator[str]:
     """Yield mean times outside of their range; copies may take any time."""
+    if not MIN_NO_GRAPH_RATIO <= file.no_graph_ratio <= 1.0:
+        yield (
+            f"no_graph_ratio is {file.no_graph_ratio:g}: operations take between "
+            f"{MIN_NO_GRAPH_RATIO:g} and 1 of their time without a graph"
+        )
     if file.t1.mean:
         yield range_error("T1.mean", file.t1.mean, *BETWEEN_US, TIME)
     for kind, stat in file.t4.items():

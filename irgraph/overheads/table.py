@@ -110,6 +110,15 @@ class HostTable:
             self._cache[key] = self._overheads(op, launches)
         return self._cache[key]
 
+    def without_graph(self) -> HostTable:
+        """Return the table of a step that records no graph for autograd.
+
+        The time between operations is the program's, which is the same.
+        """
+        ratio = self.file.no_graph_ratio
+        speeds = {kind: self.speeds.get(kind, 1.0) / ratio for kind in ("T2", "T3", "T5", "whole")}
+        return replace(self, speeds={**self.speeds, **speeds}, _cache={})
+
     def listed_time(self, kind: str, operation: str) -> float | None:
         """Return a mean time in microseconds, ``None`` if the table does not list it.
 

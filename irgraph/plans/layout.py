@@ -14,8 +14,9 @@ from irgraph.ir.graph import Graph
 PARTS, BATCH = "parts", "batch"
 """Settings of a rank's model: the layouts of its tensors, and the dimension of the batch."""
 
-SAMPLES, LAYERS = "data", "tensor"
-"""Process groups of a mesh: ranks that share the batch, and ranks that share linear layers."""
+SAMPLES, LAYERS, REPLICAS = "data", "tensor", "replicas"
+"""Process groups of a mesh: ranks that share samples and parameters, ranks that share linear
+layers, and ranks with other samples and the same parts of parameters."""
 
 Kind: TypeAlias = Literal["split", "piece", "mean", "sum"]
 
@@ -61,7 +62,7 @@ def layout_text(layouts: Sequence[TensorLayout]) -> str:
 def layouts_of(graph: Graph) -> dict[str, tuple[TensorLayout, ...]]:
     """Return the layouts of tensors that differ by rank; raises ``IrgraphError`` (exit code 2).
 
-    On a mesh a tensor may be split along several axes, each over a process group.
+    On a mesh a tensor may be split several times: each layout is of a part by the ones before.
     """
     text = graph.settings.get(PARTS, "")
     layouts: dict[str, tuple[TensorLayout, ...]] = {}

@@ -58,15 +58,28 @@ class TableShard(Struct, frozen=True):
 
 
 class Mesh(Struct, frozen=True, forbid_unknown_fields=True):
-    """Ranks in two axes: rank ``i * tensor + j`` has index ``i`` of ``data``, ``j`` of ``tensor``.
+    """Ranks in three axes: ``replicas``, ``data`` and ``tensor``; neighbours differ in ``tensor``.
 
     Attributes:
-        data: number of parts of the batch.
-        tensor: number of ranks that share each part and split the linear layers.
+        data: number of ranks that share the samples of a replica, and with ``parameters`` or
+            ``optimizer`` each layer's parameters or its optimizer's state.
+        tensor: number of ranks that have equal samples and split the linear layers.
+        replicas: number of parts of the batch, each of which has all parameters (HSDP).
     """
 
     data: int
-    tensor: int
+    tensor: int = 1
+    replicas: int = 1
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return self.replicas * self.data * self.tensor
+
+    def __str__(self) -> str:
+        """Return the numbers of ranks in words."""
+        sizes = (self.replicas, self.data, self.tensor)[self.replicas == 1 :]
+        return " times ".join(map(str, sizes))
 
 
 class Plan(Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,7 +95,7 @@ class Plan(Struct, frozen=True, forbid_unknown_fields=True):
         pins: placements of activations, ``split 1`` (along axis 1) or ``same`` (complete on every
             rank), by the names of modules whose results they are, or of tensors (``%x``), in which
             ``*`` matches any text. All ranks have all samples; all other placements follow.
-        mesh: only with layers or pins: groups share the batch, and the ranks of each the rest.
+        mesh: groups of ranks that share the batch, parameters, or layers and pinned activations.
         parameters: with ``split`` each rank stores its rows of parameters and of their optimizer's
             state, and gathers a parameter in each phase that uses it (FSDP, ZeRO-3); with
             ``retained`` it gathers one once and stores it until its update.
@@ -197,12 +210,16 @@ def _check_mesh(plan: Plan) -> None:
     mesh = plan.mesh
     if mesh is None:
         return
-    if min(mesh.data, mesh.tensor) < 1 or mesh.data * mesh.tensor != plan.ranks:
-        message = f"plan: a mesh of {mesh.data} times {mesh.tensor} ranks does not have"
-        raise fail(f"{message} {plan.ranks}", exit_code=2)
-    if not plan.layers and not plan.pins:
+    if min(mesh.data, mesh.tensor, mesh.replicas) < 1 or mesh.size != plan.ranks:
+        raise fail(f"plan: a mesh of {mesh} ranks does not have {plan.ranks}", exit_code=2)
+    if plan.layers or plan.pins:
+        return
+    if mesh.tensor > 1:
         hint = "without layers all ranks share the batch: leave the mesh out"
         raise fail("plan: a mesh shares linear layers, and none are named", hint=hint, exit_code=2)
+    if not plan.parameters and not plan.optimizer:
+        message = "plan: without layers, a mesh divides ranks that split parameters or state"
+        raise fail(message, hint='add `"parameters": "split"`, or leave the mesh out', exit_code=2)
 
 
 PIN = re.compile(r"same|split (\d{1,2})", re.ASCII)

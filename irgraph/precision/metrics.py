@@ -15,11 +15,6 @@ def l2(reference: Torch, changed: Torch) -> float:
     return float((first - second).norm()) / size if size else float(bool((second != 0).any()))
 
 
-def sqnr(reference: Torch, changed: Torch) -> float:
-    """Return the signal-to-quantisation-noise ratio in decibels."""
-    return decibels(l2(reference, changed))
-
-
 def decibels(error: float) -> float:
     """Return the signal-to-noise ratio of a normalised L2 error in decibels."""
     return -20 * math.log10(error) if error else math.inf

@@ -17,7 +17,6 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from irgraph.diagnostics import fail
 from irgraph.precision.candidates import Plan
 
 MIN_DIVERGENCE = 1e-15
@@ -31,9 +30,6 @@ MAX_PLANS = 2000
 
 MAX_PAIRED_FORMATS, ROUNDS = 60, 3
 """Maximum number of formats for changes of two at a time; number of attempts to meet the budget."""
-
-MAX_CANDIDATES = 8
-"""Maximum number of candidates for an exhaustive search."""
 
 
 class FormatCost(Struct, frozen=True):
@@ -219,24 +215,6 @@ def _pareto_front(points: Sequence[PlanPoint]) -> list[PlanPoint]:
             front.append(point)
     step = -(-len(front) // MAX_PLANS)
     return front if step == 1 else [*front[:-1:step], front[-1]]
-
-
-def exhaustive_search(problem: FormatProblem, budget: float) -> dict[int, str]:
-    """Return the plan with the largest gain within the budget, by measuring all plans."""
-    formats: dict[int, list[str]] = {}
-    for item in problem.items:
-        formats.setdefault(item.candidate, [""]).append(item.format)
-    if len(formats) > MAX_CANDIDATES:
-        raise fail(f"all plans of at most {MAX_CANDIDATES} ops can be tried, not of {len(formats)}")
-    plans = (
-        {
-            number: format_name
-            for number, format_name in zip(formats, choice, strict=True)
-            if format_name
-        }
-        for choice in product(*formats.values())
-    )
-    return max((p for p in plans if problem.kl(p) <= budget), key=problem.gain)
 
 
 def plan_of(choices: Mapping[int, FormatCost]) -> dict[int, str]:

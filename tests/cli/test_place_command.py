@@ -75,7 +75,7 @@ FINE = ("--platform", "dgx-1", "--qps", "5", "--latency", "1ms")
 def test_ways_that_are_not_shown_are_named(model: str, run: Run) -> None:
     """A tier that a query waits too long for is left out, and what is left out is said."""
     given = ("--platform", "dgx-1-nand", "--qps", "5", "--indices", "zipf:0.9")
-    found = run("place", model, *given, "--latency", "600us")
+    found = run("place", model, *given, "--latency", "540us")
     assert found.code == 0 and "P3700" not in found.out
     assert "not shown: NAND-P3700-800GB: a query takes longer than the limit" in found.err
     assert "traffic between hosts that share a copy is not counted" in found.err

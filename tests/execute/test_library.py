@@ -29,6 +29,7 @@ ELSEWHERE = {
     "bucket-allreduce",
     "drop-dropout",
     "drop-norm",
+    "pad-vocabulary",
     "quantize-tables",
     "relu-to-gelu",
     "resize-batch",

@@ -406,6 +406,9 @@ def test_a_mesh_that_does_not_fit_is_refused() -> None:
         shard(perceptron(), on_mesh(2, 2, {"2": COLUMN}), 4)
     with pytest.raises(IrgraphError, match="no linear layer 'mlp'"):
         shard(perceptron(), on_mesh(2, 2, {"mlp": COLUMN}), 0)
-    split = replace(on_mesh(2, 2, {"2": ROW}), optimizer="split")
-    with pytest.raises(RefusedError, match="optimizer cannot be split, too"):
-        shard(perceptron(), split, 0)
+    with pytest.raises(IrgraphError, match="a mesh of 2 times 1 times 2 ranks does not have 8"):
+        shard(perceptron(), Plan(8, parameters="split", mesh=Mesh(1, 2, 2)), 0)
+    with pytest.raises(IrgraphError, match="a mesh divides ranks that split parameters"):
+        shard(perceptron(), Plan(4, mesh=Mesh(2, 1, 2)), 0)
+    with pytest.raises(RefusedError, match="the optimizer cannot be split by the same ranks"):
+        shard(perceptron(), Plan(2, layers={"2": ROW}, optimizer="split"), 0)

@@ -152,7 +152,7 @@ LITERALS = st.one_of(
     st.text(max_size=5),
     st.sampled_from([Quantity(20.0, "us"), Quantity(1.5, "GiB"), Quantity(10.0, "%")]),
 ).map(Literal)
-OPERATORS = ["or", "and", "==", "!=", "<", "<=", ">", ">=", "~", "+", "-", "*", "/"]
+OPERATORS = ["or", "and", "==", "!=", "<", "<=", ">", ">=", "~", "+", "-", "*", "/", "//"]
 
 
 def _compound(inner: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -12,11 +13,13 @@ import irgraph
 from irgraph.cli.main import main
 from irgraph.diagnostics import IrgraphError
 from irgraph.overheads.default_host import (
+    RECENT_TABLE,
     default_host_note,
     default_table,
     host_of_step,
     table_name,
 )
+from irgraph.overheads.table import load_host
 from irgraph.predict.options import PredictOptions
 from irgraph.predict.variants import predict_variants
 from irgraph.text import parse, print_graph
@@ -146,3 +149,26 @@ def test_a_card_without_a_table_suggests_no_other_card(name: str) -> None:
 def test_the_canonical_text_is_the_same() -> None:
     """The default is resolved per step: nothing of it is written into a model."""
     assert "h100" not in print_graph(parse(STEP))
+
+
+def test_operations_of_an_inference_record_no_graph() -> None:
+    """Without a backward pass, calls take less; T1 and launches do not change."""
+    graph = parse(STEP)
+    training = replace(graph, ops=(*graph.ops, replace(graph.ops[-1], phase="backward")))
+    without, with_graph = (
+        host_of_step("default", step, "torch-2").overheads(graph.ops[-1], 2)
+        for step in (graph, training)
+    )
+    ratio = load_host(RECENT_TABLE).file.no_graph_ratio
+    assert ratio < 1.0
+    assert without.t2 == pytest.approx(ratio * with_graph.t2)
+    assert (without.t1, without.t4) == (with_graph.t1, with_graph.t4)
+
+
+def test_an_impossible_ratio_is_refused(tmp_path: Path) -> None:
+    """Recording a graph takes time: no call is slower without one."""
+    path = tmp_path / "host.json"
+    file = load_host("v100").file
+    path.write_bytes(msgspec.json.encode(replace(file, no_graph_ratio=1.5)))
+    with pytest.raises(IrgraphError, match=r"no_graph_ratio is 1\.5"):
+        load_host(str(path))

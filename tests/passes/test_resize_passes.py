@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from examples import dlrm
 from irgraph.api import rewrite
@@ -16,7 +17,7 @@ from irgraph.capture.live import capture, capture_file
 from irgraph.execute import execute
 from irgraph.ir.graph import Graph
 from irgraph.manage.space import space
-from tests.execute.models import values_of
+from tests.execute.models import Step, sgd, values_of
 from tests.execute.test_real_steps import small_mlp, start
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -53,6 +54,29 @@ def test_resize_layer_gives_the_step_of_the_other_width(sparse: bool) -> None:
     after = rewrite(graph, "resize-layer(width = 24)").graph
     wide = replace(narrow, bottom=(6, 24, 8))
     assert_computes(after, lambda: dlrm.DLRMStep(wide, 4, "cpu"))
+
+
+class Tied(nn.Module):
+    """Words whose table also scores the next word."""
+
+    def __init__(self, words: int) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(words, 8), nn.Linear(8, words, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, text: torch.Tensor) -> torch.Tensor:
+        return self.head(self.words(text).relu())
+
+
+def tied_step(words: int) -> Step:
+    return Step(Tied(words), (torch.arange(4) * 3, torch.arange(4) % 5), sgd)
+
+
+@pytest.mark.parametrize(("multiple", "words"), [(64, 128), (50, 100), (97, 97)])
+def test_pad_vocabulary_gives_the_step_of_more_words(multiple: int, words: int) -> None:
+    graph = capture(tied_step(97), device="cpu").graph
+    after = rewrite(graph, f"pad-vocabulary(least = 90, multiple = {multiple})").graph
+    assert_computes(after, lambda: tied_step(words))
 
 
 def test_resize_layer_takes_any_layer() -> None:

@@ -9,12 +9,12 @@ import torch
 
 from irgraph.precision.metrics import (
     auc,
+    decibels,
     divergence,
     entropy,
     l2,
     loss_increase,
     normalized_entropy,
-    sqnr,
 )
 
 
@@ -24,9 +24,9 @@ def test_errors_are_those_of_torchs_own_numeric_suite() -> None:
     torch.manual_seed(0)
     one = torch.randn(50, 8)
     other = one + 0.01 * torch.randn(50, 8)
-    assert sqnr(one, other) == pytest.approx(float(compute_sqnr(one, other)), rel=1e-4)
+    assert decibels(l2(one, other)) == pytest.approx(float(compute_sqnr(one, other)), rel=1e-4)
     assert l2(one, other) == pytest.approx(float(compute_normalized_l2_error(one, other)), rel=1e-4)
-    assert sqnr(one, one) == math.inf and l2(one, one) == 0
+    assert l2(one, one) == 0 and decibels(0.0) == math.inf
 
 
 def test_divergence_of_events_and_of_classes() -> None:

@@ -20,9 +20,10 @@ from irgraph.precision.data import Data, random_batch, read_data
 from irgraph.precision.measure import PrecisionBench
 from irgraph.precision.predictions import Predictions, predictions_of
 from irgraph.precision.report import FormatSearch, find_plan
-from irgraph.precision.search import FormatCost, best_sums, exhaustive_search, search
+from irgraph.precision.search import FormatCost, best_sums, search
 from irgraph.predict.options import PredictOptions
 from irgraph.text import IrgraphError, parse, print_graph
+from tests.precision.all_plans import best_of_all
 
 FILE = Path(__file__).resolve().parents[2] / "examples" / "quantize.py"
 DEVICE = PredictOptions(device="a100-sxm4-80gb")
@@ -128,7 +129,7 @@ def test_the_search_is_within_a_percent_of_all_plans_of_eight_ops(bench: Precisi
     assert problem.kl(tables) == pytest.approx(bench.errors(tables).kl, rel=0.05)
     for share in (0.1, 0.5, 0.9):
         budget = share * problem.kl(tables)
-        found, best = search(problem, budget)[0], exhaustive_search(problem, budget)
+        found, best = search(problem, budget)[0], best_of_all(problem, budget)
         assert problem.kl(found) <= budget
         assert problem.gain(found) >= 0.99 * problem.gain(best) > 0
 
@@ -141,7 +142,7 @@ def test_the_plan_is_as_good_as_the_best_of_all(bench: PrecisionBench) -> None:
     assert found.errors.kl <= budget
     few = [one for one in problem.items if bench.candidates[one.candidate].kind == "table"]
     problem.__dict__["items"] = few
-    best = exhaustive_search(problem, budget)
+    best = best_of_all(problem, budget)
     assert problem.gain(found.plan) >= 0.99 * problem.gain(best)
 
 

@@ -151,3 +151,37 @@ return %e""")
     names = [op.name for op in done.ops]
     wait = len(names) - 1 - names[::-1].index("sync.wait")
     assert [i < wait for i, name in enumerate(names) if name == CALL] == [True, False]
+
+
+def test_the_gradient_of_a_loss_over_classes_joins_the_gradient_of_log_softmax() -> None:
+    options = "weight = none, reduction = 1, ignore_index = -100"
+    graph = parse(
+        HEAD.format(f"""input %x : f32[8, 50] in $x
+input %k : i64[8] in $k
+input %o : f32[] in $o
+
+%s = aten._log_softmax(%x, dim = 1, half_to_float = false) : f32[8, 50] in $s
+%l, %n = aten.nll_loss_forward(%s, %k, {options}) : f32[] in $l, f32[] in $n
+%g = aten.nll_loss_backward(%o, %s, %k, {options}, total_weight = %n) : f32[8, 50] in $g
+%d = aten._log_softmax_backward_data(%g, %s, dim = 1, input_dtype = f32) : f32[8, 50] in $d
+return %l, %d""")
+    )
+    compiled = compile_regions(graph).graph
+    shared = [names for names in kernels(compiled) if "nll_loss_backward" in names]
+    assert len(shared) == 1
+    assert "_log_softmax_backward_data" in shared[0]
+
+
+def test_a_cast_that_does_nothing_reads_no_result_of_a_kernel() -> None:
+    graph = parse(
+        HEAD.format("""input %x : f32[8] in $x
+
+%a = aten.exp(%x) : f32[8] in $a
+aten.to(%a, dtype = f32)
+%b = aten.sin(%a) : f32[8] in $b
+return %b""")
+    )
+    compiled = compile_regions(graph).graph
+    (kernel,) = (op for op in compiled.walk() if op.name == KERNEL)
+    assert [t.name for t in kernel.outputs] == ["b"]
+    assert verify(compiled) == []

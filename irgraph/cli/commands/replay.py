@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from irgraph.replay.host_times import HostTimes
     from irgraph.replay.recorded_step import RecordedStep
     from irgraph.replay.replay import Replayed, Replayer
+    from irgraph.replay.table_times import TableTimes
 
 PANEL = "traces"
 
@@ -55,8 +56,8 @@ def replay(
     overheads: Annotated[
         str,
         typer.Option(
-            metavar="own|table|TRACE",
-            help="Host times: measured, means of the trace, or another trace's.",
+            metavar="own|table|TRACE|HOST",
+            help="Host times: measured, means of the trace, another trace's, or a host table's.",
         ),
     ] = "table",
     outliers: OutliersOption = "all",
@@ -83,15 +84,23 @@ def replay(
     from irgraph.diagnostics import SourceSpan, fail
     from irgraph.replay.host_times import HostTimes
     from irgraph.replay.recorded_step import RecordedStep
+    from irgraph.replay.table_times import is_table, table_times
 
     trees = reading.trees(traces)
-    other = None if overheads in ("own", "table") else _load_other(overheads, reading.selection)
+    has_table = is_table(overheads)
+    is_own = overheads in ("own", "table")
+    other = None if is_own or has_table else _load_other(overheads, reading.selection)
     replays: list[Replayed] = []
     own_replays: list[Replayed] = []
     origins: list[_Origin] = []
     for tree in trees:
         replayer = _replayer(tree)
-        host_times = _host_times(replayer, overheads, other, outliers, match_speed)
+        if has_table:
+            table = table_times(replayer, overheads, match_speed=match_speed)
+            host_times = table.times
+            origins.append(_Origin.of_table(replayer, table))
+        else:
+            host_times = _host_times(replayer, overheads, other, outliers, match_speed)
         origins += [_Origin.of_replay(replayer, other, host_times)] if other is not None else []
         own_steps = replayer.consecutive(HostTimes())
         steps = own_steps if overheads == "own" else replayer.consecutive(host_times)
@@ -238,6 +247,18 @@ class _Origin(Struct, frozen=True):
         observed = tuple(label for label, t in traces.items() if is_observed(t))
         return cls(trace.rank, other_trace.source, *cards, host_times.scale, shares, observed)
 
+    @classmethod
+    def of_table(cls, replayer: Replayer, table: TableTimes) -> _Origin:
+        """Return the origin of a replay's host times in a host table."""
+        from irgraph.overheads.recording import is_observed
+        from irgraph.replay.host_times import share_by_level
+
+        trace = replayer.tree.trace
+        shares = share_by_level(replayer.samples(), table.times)
+        observed = ("here",) if is_observed(trace) else ()
+        source = f"host table {table.table}"
+        return cls(trace.rank, source, trace.device_name, trace.device_name, 1.0, shares, observed)
+
     @property
     def is_doubtful(self) -> bool:
         """Whether these host times cannot stand for those of the replayed trace."""
@@ -271,7 +292,7 @@ class _Origin(Struct, frozen=True):
             )
         if self.is_unfamiliar:
             result.append(
-                f"rank {self.rank}: the other trace lacks most of these operations: neither times "
+                f"rank {self.rank}: most of these operations are unknown there: neither times "
                 "nor intervals can be relied on"
             )
         return result

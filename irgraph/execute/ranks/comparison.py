@@ -7,6 +7,7 @@ combined, according to the layouts of tensors in each model (``irgraph.plans.lay
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.narrow.prepared import prepared_of, sources_of
 from irgraph.ir.ranks import RANK, groups_of, layout_of, peer_of
 from irgraph.ops.live_out import live_out
-from irgraph.plans.layout import BATCH, SAMPLES, TensorLayout, layouts_of
+from irgraph.plans.layout import BATCH, REPLICAS, SAMPLES, TensorLayout, layouts_of
 
 Values = Sequence[Torch]
 
@@ -59,7 +60,7 @@ class RankComparison(RankTrial, frozen=True, dict=True):
             return _assemble_pieces(pieces, values, self.first[name])
         if first and any(value is None for value in values):
             return None
-        for layout in first:
+        for layout in reversed(first):
             values = [
                 _merge_group(layout, [values[member] for member in members(graph, layout)])
                 for graph in self.models
@@ -188,7 +189,9 @@ class _Draw:
         self.narrow = next((graph for graph in models if is_quantized(graph)), None)
         self.seed, self.number, self.widen = seed, number, widen and self.narrow is None
         self.batch = 0
-        self.shares = len(groups_of(self.models[0]).get(SAMPLES, self.models))
+        groups = groups_of(self.models[0])
+        axes = [groups[name] for name in (SAMPLES, REPLICAS) if name in groups]
+        self.shares = prod(map(len, axes)) if axes else len(self.models)
         self.shifts: dict[str, Torch] = {}
 
     def set_sizes(self, dims: Mapping[str, int], limit: int) -> None:

@@ -24,6 +24,8 @@ from irgraph.execute.torch_values import Torch
 from irgraph.ir.effects import is_view, written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
+from irgraph.ops.book import names_with
+from irgraph.ops.operator import Trait
 
 RUNS = 4
 """Number of runs with perturbed values."""
@@ -46,14 +48,6 @@ INTEGERS = {torch.float64: torch.int64, torch.float32: torch.int32}
 PLACING = (CRITICAL, TIED)
 """Ways to draw values that place them at constants."""
 
-ROUNDING_OPS = frozenset((
-    "acos", "asin", "atan", "atan2", "cos", "cosh", "div", "erf", "erfc", "exp", "exp2",
-    "expm1", "gelu", "log", "log10", "log1p", "log2", "log_sigmoid_forward", "_log_softmax",
-    "logsumexp", "mish", "pow", "reciprocal", "rsqrt", "sigmoid", "silu", "sin", "sinh",
-    "_softmax", "softplus", "sqrt", "tan", "tanh",
-))  # fmt: skip
-"""Ops whose results are rarely exact, without the underscore of ops in place."""
-
 
 class Perturbation:
     """Watch that replaces the low bits of every value that a step computes."""
@@ -68,7 +62,7 @@ class Perturbation:
         """Perturb the results of an op that has run."""
         if is_view(op):
             return
-        exact = op.base.rstrip("_") not in ROUNDING_OPS
+        exact = op.name not in names_with(Trait.ROUNDING)
         for tensor in (*op.outputs, *written_by(op)):
             self.perturb(values[tensor.name], exact=exact)
 

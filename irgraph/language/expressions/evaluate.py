@@ -90,6 +90,7 @@ ARITHMETIC: dict[str, Callable[[float, float], float]] = {
     "-": operator.sub,
     "*": operator.mul,
     "/": operator.truediv,
+    "//": operator.floordiv,
 }
 
 

@@ -196,7 +196,7 @@ class Kinds:
             self.require_condition(expression.right)
             return "bool"
         left, right = self.infer(expression.left), self.infer(expression.right)
-        if expression.operator in ("+", "-", "*", "/"):
+        if expression.operator in ("+", "-", "*", "/", "//"):
             return self._arithmetic(expression, left, right)
         if not _are_comparable(left, right) and not _is_zero(expression):
             hint = f"write {KIND_NAMES[left]}, as in {EXAMPLES[left]}" if left in EXAMPLES else ""

@@ -23,7 +23,15 @@ def _reduction(call: Call) -> Meaning | None:
 
 
 _BLOCKS = pattern("_ *x -> _ *x", "input")
-"""A collective that concatenates or scatters blocks along the first axis."""
+"""A collective that concatenates or exchanges blocks along the first axis."""
+
+
+def _scattered(call: Call) -> Meaning | None:
+    """Return the meaning of a reduction of which each rank gets a block along the first axis."""
+    meaning = _BLOCKS(call)
+    is_linear = call.arguments.get("reduce_op") in LINEAR_REDUCTIONS
+    return meaning if is_linear or meaning is None else replace(meaning, linear=())
+
 
 OPERATORS = {
     **operators(by_position, "allreduce_ allreduce_coalesced_ broadcast_ reduce_", library="c10d"),
@@ -44,7 +52,13 @@ OPERATORS = {
     **operators(no_meaning, "barrier monitored_barrier_", library="c10d", traits=[Trait.BARRIER]),
     **operators(
         _BLOCKS,
-        "all_gather_into_tensor reduce_scatter_tensor all_to_all_single",
+        "all_gather_into_tensor all_to_all_single",
+        library="_c10d_functional",
+        text="_ *x -> _ *x",
+    ),
+    **operators(
+        _scattered,
+        "reduce_scatter_tensor",
         library="_c10d_functional",
         text="_ *x -> _ *x",
     ),

@@ -6,15 +6,23 @@ from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.call import Call
 from irgraph.ops.meaning import Meaning, Result
-from irgraph.ops.operator import Operator, Trait, operators
+from irgraph.ops.operator import Operator, Trait, no_meaning, operators
 from irgraph.ops.patterns import linear_sets
 from irgraph.ops.shapes import aligned, broadcast_shape, letters
 
-UNARY = "neg clone lift_fresh_copy detach_ zero_ copy"
+UNARY = "neg detach_ zero_ copy"
 """Ops that are linear in ``self``."""
 
 JOINT = "add sub"
 """Ops that are linear in ``self`` and ``other`` together, if both are tensors."""
+
+ROUNDING = (
+    "acos asin atan atan2 cos cosh erf erfc exp exp2 expm1 gelu log1p mish pow reciprocal sigmoid "
+    "silu sin sinh tan tanh"
+)
+"""Functions by element whose results are rarely exact."""
+
+ROOTS_AND_LOGARITHMS = "log log10 log2 rsqrt sqrt"
 
 LINEAR_IN_FIRST_GRADIENT = (
     "threshold_backward sigmoid_backward tanh_backward gelu_backward silu_backward elu_backward "
@@ -157,23 +165,34 @@ LINEAR_SETS = {
 OPERATORS = {
     **operators(_plain, UNTAGGED),
     **operators(_unary, UNARY, in_place=True),
-    **operators(_unary, "to", traits=[Trait.COPY, Trait.VIEW_OR_COPY]),
-    **operators(_unary, "_to_copy", traits=[Trait.COPY]),
-    **operators(_unary, "contiguous", traits=[Trait.VIEW_OR_COPY]),
+    **operators(_unary, "clone lift_fresh_copy", traits=[Trait.DUPLICATE]),
+    **operators(_unary, "to", traits=[Trait.COPY, Trait.DUPLICATE, Trait.VIEW_OR_COPY]),
+    **operators(_unary, "_to_copy", traits=[Trait.COPY, Trait.DUPLICATE]),
+    **operators(_unary, "contiguous", traits=[Trait.DUPLICATE, Trait.VIEW_OR_COPY]),
+    **operators(_plain, ROUNDING, in_place=True, traits=[Trait.ROUNDING]),
+    **operators(_plain, "softplus", traits=[Trait.ROUNDING]),
+    **operators(
+        _plain,
+        ROOTS_AND_LOGARITHMS,
+        in_place=True,
+        traits=[Trait.ROUNDING, Trait.NONNEGATIVE],
+    ),
+    **operators(no_meaning, "log_sigmoid_forward", traits=[Trait.ROUNDING]),
     **operators(_unary, "pin_memory _pin_memory", traits=[Trait.DATA]),
     **operators(_copy, "copy_"),
     **operators(_joint, JOINT, in_place=True),
     **operators(_product, "mul", in_place=True),
-    **operators(_quotient, "div", in_place=True),
+    **operators(_quotient, "div", in_place=True, traits=[Trait.ROUNDING]),
     **operators(_selection, "where"),
     **operators(_masked, "masked_fill", in_place=True),
     **operators(_gradient, LINEAR_IN_FIRST_GRADIENT),
     **operators(_added_product, "addcmul", in_place=True),
     **operators(_added_quotient, "addcdiv", in_place=True),
     **operators(_interpolation, "lerp", in_place=True),
+    **operators(_random, "bernoulli", in_place=True, traits=[Trait.NONNEGATIVE]),
     **operators(
         _random,
-        "bernoulli dropout native_dropout rand_like randn_like normal uniform",
+        "dropout native_dropout rand_like randn_like normal uniform",
         in_place=True,
     ),
 }

@@ -107,9 +107,15 @@ CLASSES = "n c! *s, n *s, c! -> ()"
 OPERATORS = {
     **operators(
         _by_element,
-        "mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy soft_margin_loss "
+        "mse_loss l1_loss smooth_l1_loss huber_loss soft_margin_loss "
         "binary_cross_entropy_with_logits",
         text="*x, *x -> ()",
+    ),
+    **operators(
+        _by_element,
+        "binary_cross_entropy",
+        text="*x, *x -> ()",
+        traits=[Trait.NONNEGATIVE],
     ),
     **operators(
         _element_gradient,

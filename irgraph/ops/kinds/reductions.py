@@ -5,7 +5,7 @@ from __future__ import annotations
 from irgraph.ops.call import Call
 from irgraph.ops.kinds.elements import by_element
 from irgraph.ops.meaning import ONE, Axes, Meaning, Result
-from irgraph.ops.operator import operators
+from irgraph.ops.operator import Trait, operators
 from irgraph.ops.patterns import Rule, linear_sets
 from irgraph.ops.shapes import letters, replaced, without
 
@@ -104,14 +104,16 @@ OPERATORS = {
     **operators(reduction("self", mean=True), "mean"),
     **operators(
         reduction(),
-        "amax amin prod logsumexp var std var_mean std_mean norm linalg_vector_norm any all "
+        "amax amin prod var std var_mean std_mean norm linalg_vector_norm any all "
         "argmax argmin median nanmedian count_nonzero aminmax",
     ),
+    **operators(reduction(), "logsumexp", traits=[Trait.ROUNDING]),
     **operators(_extremum, "max min"),
     **operators(along("self", "self", default=0), "cumsum cumsum_"),
     **operators(moved("dims"), "flip roll"),
     **operators(along("self", default=0), "cumprod logcumsumexp cummax cummin"),
-    **operators(along("self"), "softmax log_softmax _softmax _log_softmax sort argsort"),
+    **operators(along("self"), "softmax log_softmax sort argsort"),
+    **operators(along("self"), "_softmax _log_softmax", traits=[Trait.ROUNDING]),
     **operators(
         along("grad_output", "grad_output"), "_softmax_backward_data _log_softmax_backward_data"
     ),

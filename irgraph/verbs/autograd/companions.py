@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.op import Op
 from irgraph.verbs.autograd.match_backward import outermost
-from irgraph.verbs.autograd.tensor_mapping import LayoutError
+from irgraph.verbs.autograd.tensor_mapping import AdjacentCallError
 
 
 @cached_per_graph
@@ -17,7 +17,7 @@ def _calls(graph: Graph) -> tuple[Sequence[Op], Mapping[Op, int]]:
     return calls, {op: i for i, op in enumerate(calls)}
 
 
-def companion_calls(graph: Graph, old: Sequence[Op], error: LayoutError) -> list[Op]:
+def companion_calls(graph: Graph, old: Sequence[Op], error: AdjacentCallError) -> list[Op]:
     """Return the calls that use a tensor with another layout, or the call that returned it."""
     name, inside = error.tensor.name, {inner for op in old for inner in op.walk()}
     positions = _calls(graph)[1]
@@ -32,6 +32,21 @@ def companion_calls(graph: Graph, old: Sequence[Op], error: LayoutError) -> list
     if not companions or returned or any(o in inside for op in companions for o in op.walk()):
         raise error
     return companions
+
+
+@cached_per_graph
+def _users_by_name(graph: Graph) -> Mapping[str, Sequence[Op]]:
+    users: dict[str, dict[Op, None]] = {}
+    for op in _calls(graph)[0]:
+        for leaf in op.leaves():
+            for tensor in leaf.inputs:
+                users.setdefault(tensor.name, {})[op] = None
+    return {name: tuple(ops) for name, ops in users.items()}
+
+
+def forward_users(graph: Graph, name: str) -> Sequence[Op]:
+    """Return the outermost calls of the forward pass that read a tensor."""
+    return _users_by_name(graph).get(name, ())
 
 
 def _ops_touching(graph: Graph, buffer: str) -> list[Op]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -28,8 +28,15 @@ from irgraph.verbs.refusal import RefusedError
 Torch: TypeAlias = Any
 """An object of torch's."""
 
+HOST = "cpu"
+"""Device of tensors in the host's memory."""
+
 MAX_CACHED_REGIONS = 256
 """Maximum number of cached derivations: layers of one model are often equal."""
+
+
+class DerivationError(RefusedError):
+    """Torch cannot run ops, or does not differentiate them by some input."""
 
 
 class Derived(Struct, frozen=True):
@@ -39,16 +46,19 @@ class Derived(Struct, frozen=True):
         graph: the captured step.
         inputs: the region's inputs, in its order.
         outputs: the region's outputs.
-        cotangents: the gradients of the outputs, inputs of the backward.
+        cotangents: the gradients of the outputs, inputs of the backward; ``None`` for outputs
+            that depend on no input with a gradient.
         gradients: the gradients of the inputs; ``None`` if autograd computes none.
+        inner_gradients: the gradients of the region's inner tensors, likewise.
         links: origin of each autograd node's forward call, by origin of the node.
     """
 
     graph: Graph
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
-    cotangents: tuple[Tensor, ...]
+    cotangents: tuple[Tensor | None, ...]
     gradients: tuple[Tensor | None, ...]
+    inner_gradients: tuple[Tensor | None, ...]
     links: Mapping[str, str]
 
     @property
@@ -66,13 +76,13 @@ def derive(region: ForwardRegion, needs: Collection[int], *, plain: bool = False
     """Return a region with its backward; ``needs`` are positions of inputs that need a gradient.
 
     Sizes depend on the graph's dimension as in the region, unless ``plain`` numbers suffice.
-    Raises ``RefusedError`` if torch cannot run the ops or differentiate them.
+    Raises ``DerivationError`` if torch cannot run the ops or differentiate them.
     """
     anonymous = region.canonical_graph()
     dims = set() if plain else _dims_of(anonymous)
     if len(dims) > 1:
         raise _dims_refusal(dims)
-    cotangents = region.cotangents or region.outputs
+    cotangents = region.gradient_types
     types = tuple(_type_only(tensor) for tensor in cotangents)
     text = print_graph(anonymous)
     device = "cpu" if region.graph.settings.get("captured_on") == "cpu" else "meta"
@@ -132,7 +142,7 @@ def _derive_cached(key: _DeriveKey) -> Derived:
     except IrgraphError as error:
         diagnostic = error.diagnostics[0]
         cause = diagnostic.notes[-1].message if diagnostic.notes else diagnostic.message
-        raise RefusedError(f"torch cannot run or differentiate it: {cause}") from None
+        raise DerivationError(f"torch cannot run or differentiate it: {cause}") from None
     step, graph = steps[0], captured.graph
     if key.dim:
         graph = with_symbolic_batch(captured, size, capture_at, other_sizes(size)).graph
@@ -150,8 +160,9 @@ class _Step:
 
         self.key = key
         self.model = torch.nn.Module()
-        self.cotangent_by_input: dict[int, int] = {}
+        self.cotangent_by_source: dict[int, int] = {}
         self.has_gradient: list[bool] = []
+        self.has_cotangent: list[bool] = []
         self._leaves = [
             self._leaf(f"x{i}", declared.tensor, i in key.needs)
             for i, declared in enumerate(key.graph.tensors)
@@ -165,9 +176,12 @@ class _Step:
 
         shape = tuple(map(int, tensor.shape))
         leaf = torch.empty_strided(
-            shape, strides_of(tensor), dtype=DTYPES[tensor.dtype], device=self.key.device
+            shape,
+            strides_of(tensor),
+            dtype=DTYPES[tensor.dtype],
+            device=_device(tensor.device, self.key.device),
         )
-        if self.key.device != "meta":
+        if not leaf.is_meta:
             leaf.zero_()
         if needs_gradient:
             self.model.register_parameter(name, torch.nn.Parameter(leaf))
@@ -176,8 +190,6 @@ class _Step:
         return getattr(self.model, name)
 
     def __call__(self) -> list[Torch]:
-        import torch
-
         graph = self.key.graph
         values = {d.tensor.name: t for d, t in zip(graph.tensors, self._leaves, strict=True)}
         for op in graph.ops:
@@ -185,22 +197,36 @@ class _Step:
             single = len(op.results) == 1 and isinstance(op.results[0], tuple)
             results = output if isinstance(output, (tuple, list)) and not single else (output,)
             values.update(_values_by_name(op.results, results))
-        outputs = [values[tensor.name] for tensor in graph.returned or ()]
-        sources = [self._leaves[i] for i in self.key.needs]
-        gradients = torch.autograd.grad(outputs, sources, self._cotangents, allow_unused=True)
+        returned = [values[tensor.name] for tensor in graph.returned or ()]
+        outputs, inner = returned[: len(self._cotangents)], returned[len(self._cotangents) :]
+        leaves = [self._leaves[i] for i in self.key.needs]
+        gradients = self._differentiate(outputs, [*leaves, *inner])
         self.has_gradient = [gradient is not None for gradient in gradients]
-        self.cotangent_by_input = {
+        self.cotangent_by_source = {
             i: j
             for i, gradient in enumerate(gradients)
-            for j, g in enumerate(self._cotangents)
-            if gradient is g
+            for j, cotangent in enumerate(self._cotangents)
+            if gradient is cotangent
         }
         new_gradients = [
             gradient
             for i, gradient in enumerate(gradients)
-            if gradient is not None and i not in self.cotangent_by_input
+            if gradient is not None and i not in self.cotangent_by_source
         ]
         return [*outputs, *new_gradients]
+
+    def _differentiate(self, outputs: list[Torch], sources: list[Torch]) -> list[Torch]:
+        """Return the gradient of each source, ``None`` for one on which no output depends."""
+        import torch
+
+        self.has_cotangent = [output.requires_grad for output in outputs]
+        if not any(self.has_cotangent):
+            raise RuntimeError("no result depends on an input with a gradient")
+        pairs = zip(outputs, self._cotangents, strict=True)
+        roots, cotangents = zip(*((o, c) for o, c in pairs if o.requires_grad), strict=True)
+        needed = [source for source in sources if source.requires_grad]
+        gradients = iter(torch.autograd.grad(roots, needed, cotangents, allow_unused=True))
+        return [next(gradients) if source.requires_grad else None for source in sources]
 
     def to_derived(self, graph: Graph, links: Mapping[str, str]) -> Derived:
         """Return the record of a captured graph of this step."""
@@ -210,20 +236,61 @@ class _Step:
         def labelled_tensor(name: str, tensor: Tensor) -> Tensor:
             return labels.get(name) or replace(tensor, name=name, buffer=f"untouched {name}")
 
-        cotangents = tuple(labelled_tensor(f"g{i}", t) for i, t in enumerate(key.cotangents))
-        count = len(key.graph.returned or ())
+        cotangents = [labelled_tensor(f"g{i}", t) for i, t in enumerate(key.cotangents)]
+        count = len(key.cotangents)
         returned = graph.returned or ()
         rest = iter(returned[count:])
-        gradients: dict[int, Tensor | None] = {}
-        for i, position in enumerate(key.needs):
-            if i in self.cotangent_by_input:
-                gradients[position] = cotangents[self.cotangent_by_input[i]]
-            elif self.has_gradient[i]:
-                gradients[position] = next(rest, None)
+        gradients: list[Tensor | None] = [None] * len(self.has_gradient)
+        for i, has_gradient in enumerate(self.has_gradient):
+            if i in self.cotangent_by_source:
+                gradients[i] = cotangents[self.cotangent_by_source[i]]
+            elif has_gradient:
+                gradients[i] = next(rest, None)
+        by_input = dict(zip(key.needs, gradients, strict=False))
         positions = range(len(key.graph.tensors))
         inputs = tuple(labelled_tensor(f"x{i}", d.tensor) for i, d in enumerate(key.graph.tensors))
-        ordered = tuple(map(gradients.get, positions))
-        return Derived(graph, inputs, returned[:count], cotangents, ordered, links)
+        root_gradients = tuple(
+            tensor if has_cotangent else None
+            for tensor, has_cotangent in zip(cotangents, self.has_cotangent, strict=True)
+        )
+        return Derived(
+            _with_root_operands(graph, links, returned[:count], root_gradients),
+            inputs,
+            returned[:count],
+            root_gradients,
+            tuple(map(by_input.get, positions)),
+            tuple(gradients[len(key.needs) :]),
+            links,
+        )
+
+
+def _with_root_operands(
+    graph: Graph,
+    links: Mapping[str, str],
+    outputs: Sequence[Tensor],
+    cotangents: Sequence[Tensor | None],
+) -> Graph:
+    """Return a graph whose first autograd nodes have the gradients that the engine passes to them.
+
+    A recording lacks them if no call of the node reads them.
+    """
+    cotangent_by_output = {
+        output.name: cotangent
+        for output, cotangent in zip(outputs, cotangents, strict=True)
+        if cotangent is not None
+    }
+    forward = {op.origin: op for op in graph.walk() if op.phase != "backward"}
+
+    def with_operands(op: Op) -> Op:
+        call = forward.get(links.get(op.origin, ""))
+        if op.phase != "backward" or op.inputs or call is None:
+            return op
+        names = [tensor.name for tensor in call.outputs]
+        operands = [cotangent_by_output[name] for name in names if name in cotangent_by_output]
+        return replace(op, operands=tuple(operands))
+
+    ops = (op for op in graph.ops if op.name != "autograd.GraphRoot")
+    return replace(graph, ops=tuple(map(with_operands, ops)))
 
 
 def _values_by_name(results: Any, values: Any) -> dict[str, Torch]:  # noqa: ANN401  (nested lists)
@@ -240,6 +307,8 @@ def _values_by_name(results: Any, values: Any) -> dict[str, Torch]:  # noqa: ANN
 
 def _call(op: Op, graph: Graph, values: Mapping[str, Torch], device: str) -> Torch:
     """Call torch's operator with gradients."""
+    import torch
+
     from irgraph.execute.callables import Computation
 
     register_custom_ops()
@@ -249,13 +318,24 @@ def _call(op: Op, graph: Graph, values: Mapping[str, Torch], device: str) -> Tor
     schema = resolve(op, graph.schemas)
     if schema is None:
         raise RuntimeError(f"torch has no {op.name}")
-    if any(isinstance(value, DeviceRef) for value in op.attributes.values()):
-        raise RuntimeError(f"{op.name} names a device")
     try:
         operator = pure_operator(op.name, schema.overload, meta=device == "meta")
     except OperatorError as error:
         raise RuntimeError(f"{op.name} is not differentiated: {error}") from None
-    return Computation(schema, operator)(op, lambda tensor: values[tensor.name])
+    call = Computation(schema, operator)
+    leading, keywords = call.arguments(op, lambda tensor: values[tensor.name])
+    references = [v for v in (*op.operands, *op.attributes.values()) if isinstance(v, DeviceRef)]
+    for place in {_device(reference, device) for reference in references}:
+        leading = [place if isinstance(v, torch.device) else v for v in leading]
+        keywords = {k: place if isinstance(v, torch.device) else v for k, v in keywords.items()}
+    return operator(*leading, **keywords)
+
+
+def _device(name: str, device: str) -> Torch:
+    """Return torch's device for one of the graph: all of its accelerators are one."""
+    import torch
+
+    return torch.device("cpu" if name == HOST else device)
 
 
 def _dims_of(graph: Graph) -> set[str]:

@@ -19,8 +19,16 @@ from irgraph.ir.graph import DOUBLE, Graph, cached_per_graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.autograd.candidates import likely_cotangents, likely_needs
-from irgraph.verbs.autograd.match_backward import Backward, BackwardMatcher, MissingCallError
+from irgraph.verbs.autograd.context import gradients_in_context, root_gradients
+from irgraph.verbs.autograd.derive import DerivationError
+from irgraph.verbs.autograd.match_backward import (
+    Backward,
+    BackwardMatcher,
+    MissingCallError,
+    UnclearBackwardError,
+)
 from irgraph.verbs.autograd.region import ForwardRegion, is_float, region_of
+from irgraph.verbs.autograd.requires_grad import requires_grad
 from irgraph.verbs.refusal import RefusedError
 
 Item = TypeVar("Item")
@@ -48,46 +56,68 @@ def backward_of(graph: Graph, members: Sequence[Op]) -> Backward:
     region = region_of(graph, members)
     if not region.outputs:
         raise RefusedError("no later op of the forward pass uses what it makes", [(members[0], "")])
+    try:
+        return _match(graph, members, region)
+    except UnclearBackwardError as error:
+        cotangents = gradients_in_context(graph, members, region, _match)
+        if not any(cotangents):
+            raise
+        region = replace(region, cotangents=cotangents)
+        try:
+            return _match(graph, members, region, cotangents)
+        except UnclearBackwardError:
+            raise error from None
+
+
+def _match(
+    graph: Graph,
+    members: Sequence[Op],
+    region: ForwardRegion,
+    cotangents: Sequence[Tensor | None] = (),
+) -> Backward:
+    """Return the backward of a region; ``cotangents`` are gradients of its outputs."""
+    cotangents = cotangents or root_gradients(graph, region)
 
     def match_needs(needs: tuple[int, ...]) -> Backward:
-        return _match_layouts(graph, members, region, needs)
+        layouts = likely_cotangents(graph, region, cotangents)
 
-    backward = _first_match(
-        likely_needs(graph, region), match_needs, "sets of inputs with a gradient"
-    )
-    return _with_other_gradients(graph, members, backward)
+        def match_layouts(types: tuple[Tensor, ...]) -> Backward:
+            typed = replace(region, cotangents=types)
+            return BackwardMatcher.find(graph, typed, needs, members, cotangents)
+
+        return _first_match(layouts, match_layouts, "layouts of its gradients")
+
+    sets = likely_needs(graph, region)
+    backward = _first_match(sets, match_needs, "sets of inputs with a gradient")
+    return _with_other_gradients(graph, members, backward, cotangents)
 
 
 def _first_match(
     candidates: Iterator[Item], find: Callable[[Item], Backward], kind: str
 ) -> Backward:
     """Return the backward of the first candidate that has one, or raise the error of the first."""
-    first: MissingCallError | None = None
+    first: RefusedError | None = None
     for candidate in islice(candidates, MAX_TRIES):
         try:
             return find(candidate)
-        except MissingCallError as error:
+        except (MissingCallError, DerivationError) as error:
             first = first or error
-    assert first is not None
-    if next(candidates, None) is None:
+    if first is None:
+        raise MissingCallError("no operand of it can have a gradient")
+    if next(candidates, None) is None or isinstance(first, DerivationError):
         raise first
     raise MissingCallError(f"{first.reason} (of more {kind}, {MAX_TRIES} were tried)", first.notes)
 
 
-def _with_other_gradients(graph: Graph, members: Sequence[Op], backward: Backward) -> Backward:
-    """Return a backward with the gradients of other inputs as well, if the step computes them."""
-    for i, tensor in enumerate(backward.region.inputs):
-        if i not in backward.needs and is_float(tensor):
-            needs = tuple(sorted((*backward.needs, i)))
-            with suppress(MissingCallError):
-                backward = BackwardMatcher.find(graph, backward.region, needs, members)
-    return backward
-
-
-def _match_layouts(
-    graph: Graph, members: Sequence[Op], region: ForwardRegion, needs: tuple[int, ...]
+def _with_other_gradients(
+    graph: Graph, members: Sequence[Op], backward: Backward, cotangents: Sequence[Tensor | None]
 ) -> Backward:
-    def with_types(cotangents: tuple[Tensor, ...]) -> Backward:
-        return BackwardMatcher.find(graph, replace(region, cotangents=cotangents), needs, members)
-
-    return _first_match(likely_cotangents(graph, region), with_types, "layouts of its gradients")
+    """Return a backward with the gradients of other inputs as well, if the step computes them."""
+    perhaps = requires_grad(graph).perhaps
+    for i, tensor in enumerate(backward.region.inputs):
+        if i not in backward.needs and is_float(tensor) and tensor.name in perhaps:
+            needs = tuple(sorted((*backward.needs, i)))
+            with suppress(MissingCallError, DerivationError):
+                region = replace(backward.region, cotangents=backward.region.gradient_types)
+                backward = BackwardMatcher.find(graph, region, needs, members, cotangents)
+    return backward

@@ -24,6 +24,10 @@ class MissingCallError(RefusedError):
     """A call of the derived backward is missing in the graph."""
 
 
+class UnclearBackwardError(RefusedError):
+    """The backward of an output is ambiguous without the output's gradient."""
+
+
 class Backward(Struct, frozen=True):
     """The backward of some forward ops in a graph.
 
@@ -32,16 +36,18 @@ class Backward(Struct, frozen=True):
         needs: positions of the inputs that have a gradient.
         ops: the autograd nodes that contain it, in launch order.
         leaves: the leaves of these nodes, and the empty nodes, that are part of it.
-        cotangents: the gradients of the region's outputs.
+        cotangents: the gradients of the region's outputs, ``None`` for outputs without one.
         gradients: the gradients of its inputs, by position.
+        inner_gradients: the gradients of its inner tensors.
     """
 
     region: ForwardRegion
     needs: tuple[int, ...]
     ops: tuple[Op, ...]
     leaves: tuple[Op, ...]
-    cotangents: tuple[Tensor, ...]
+    cotangents: tuple[Tensor | None, ...]
     gradients: Mapping[int, Tensor]
+    inner_gradients: tuple[Tensor | None, ...] = ()
 
 
 def byte_layout(tensor: Tensor) -> tuple[object, ...]:
@@ -72,10 +78,21 @@ class BackwardMatcher:
 
     @classmethod
     def find(
-        cls, graph: Graph, region: ForwardRegion, needs: tuple[int, ...], members: Sequence[Op]
+        cls,
+        graph: Graph,
+        region: ForwardRegion,
+        needs: tuple[int, ...],
+        members: Sequence[Op],
+        cotangents: Sequence[Tensor | None] = (),
     ) -> Backward:
-        """Return the backward of a region, or raise ``RefusedError``."""
+        """Return the backward of a region, or raise ``RefusedError``.
+
+        ``cotangents`` are the known gradients of its outputs.
+        """
         matcher = cls(graph, derive(region, needs, plain=True), members)
+        for derived, tensor in zip(matcher.derived.cotangents, cotangents, strict=False):
+            if derived is not None and tensor is not None:
+                matcher.names[derived.name] = tensor
         return matcher.run(region, needs)
 
     def run(self, region: ForwardRegion, needs: tuple[int, ...]) -> Backward:
@@ -90,22 +107,51 @@ class BackwardMatcher:
         # Not in order: each round pairs any derived leaf with a single candidate, which fixes
         # tensors that distinguish the candidates of other leaves. There is no backtracking, so
         # none is paired by a guess.
-        unmatched = [leaf for op in self.derived.backward for leaf in op.leaves() if leaf.outputs]
+        leaves = [leaf for op in self.derived.backward for leaf in op.leaves()]
+        unmatched = [leaf for leaf in leaves if leaf.outputs or leaf.written]
         while unmatched:
             pair = self._next_pair(unmatched)
             self._pair(*pair)
             unmatched.remove(pair[0])
+        self._check_order(leaves)
+        for leaf in leaves:
+            if not leaf.outputs and not leaf.written and not leaf.is_autograd:
+                self._pair_without_effect(leaf)
         return self._backward(region, needs)
+
+    def _pair_without_effect(self, leaf: Op) -> None:
+        """Pair a call that returns its operand, if the graph has one: any will do."""
+        candidates = self._candidates(leaf)
+        if candidates:
+            self._pair(leaf, candidates[0])
+
+    def _check_order(self, leaves: Sequence[Op]) -> None:
+        """Refuse if calls on bytes that the backward writes run in another order than derived."""
+        written = {t.buffer for leaf in leaves for t in leaf.inputs if t.name in leaf.written}
+        for buffer in written:
+            accesses = [
+                self.pairs[leaf]
+                for leaf in leaves
+                if leaf in self.pairs
+                and any(t.buffer == buffer for t in (*leaf.inputs, *leaf.outputs))
+            ]
+            positions = [self.graph.places[op] for op in accesses]
+            if positions != sorted(positions):
+                reason = "its backward writes in place in another order than torch's"
+                raise MissingCallError(reason, [(accesses[0], "")])
 
     def _backward(self, region: ForwardRegion, needs: tuple[int, ...]) -> Backward:
         """Return the matched backward; raise ``RefusedError`` if a gradient is not matched."""
-        cotangents = [*map(self._graph_tensor, self.derived.cotangents)]
-        known_cotangents = tuple(t for t in cotangents if t is not None)
+        cotangents = tuple(map(self._graph_tensor, self.derived.cotangents))
+        if any(d and not t for d, t in zip(self.derived.cotangents, cotangents, strict=True)):
+            reason = "its gradient cannot be told from others"
+            raise UnclearBackwardError(reason, [(self.members[0], "")])
         numbered = enumerate(map(self._graph_tensor, self.derived.gradients))
         gradients = {i: tensor for i, tensor in numbered if tensor is not None}
-        if len(known_cotangents) < len(cotangents) or len(gradients) < len(needs):
-            raise RefusedError("its gradient cannot be told from others", [(self.members[0], "")])
-        region = replace(region, cotangents=known_cotangents)
+        if len(gradients) < len(needs):
+            unused = next(i for i in needs if i not in gradients)
+            raise MissingCallError(f"%{region.inputs[unused].name} gets no gradient from it")
+        region = replace(region, cotangents=cotangents)
         ops = self._ops()
         leaves = (leaf for op in ops for leaf in op.leaves())
         own_leaves = tuple(
@@ -113,7 +159,8 @@ class BackwardMatcher:
         )
         inner = [leaf for op in self.members for leaf in op.leaves()]
         check_passed_tensors(self.graph, [*inner, *own_leaves])
-        return Backward(region, needs, ops, own_leaves, known_cotangents, gradients)
+        inner_gradients = tuple(map(self._graph_tensor, self.derived.inner_gradients))
+        return Backward(region, needs, ops, own_leaves, cotangents, gradients, inner_gradients)
 
     def _match_forward(self, region: ForwardRegion) -> None:
         """Match the inputs, and the results of the forward ops."""
@@ -146,10 +193,28 @@ class BackwardMatcher:
                 return leaf, candidates[0]
             ambiguous = ambiguous or (leaf, candidates)
         if ambiguous is None:
-            raise RefusedError("its backward reads nothing of it, and cannot be told apart")
+            reason = "its backward reads nothing of it, and cannot be told apart"
+            raise UnclearBackwardError(reason)
         leaf, candidates = ambiguous
+        if self._is_repeated(leaf, candidates, unmatched):
+            return leaf, min(candidates, key=self.graph.places.__getitem__)
         notes = [(op, f"{op.name} may be it") for op in candidates[:2]]
-        raise RefusedError(f"there are {len(candidates)} of its backward's {leaf.name}", notes)
+        reason = f"there are {len(candidates)} of its backward's {leaf.name}"
+        raise UnclearBackwardError(reason, notes)
+
+    def _is_repeated(self, leaf: Op, candidates: Sequence[Op], unmatched: Sequence[Op]) -> bool:
+        """Return whether candidates are the repetitions of a derived call, in torch's order.
+
+        Calls of one node run in the order in which they are derived. Calls of several nodes are
+        interchangeable only if the gradients of all outputs are matched already.
+        """
+        repeated = [other for other in unmatched if self._candidates(other) == candidates]
+        if len(repeated) != len(candidates) or repeated[0] is not leaf:
+            return False
+        if all(t is None or t.name in self.names for t in self.derived.cotangents):
+            return True
+        nodes = {self.derived_outer[other] for other in repeated}
+        return len(nodes) == len({self.outer_by_leaf[op] for op in candidates}) == 1
 
     def _candidates(self, leaf: Op) -> list[Op] | None:
         """Return the candidates for a derived leaf; ``None`` if none of its tensors is matched."""

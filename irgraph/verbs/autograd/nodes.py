@@ -127,15 +127,24 @@ def with_swaps(graph: Graph, swaps: Sequence[Swap]) -> Graph:
     """
     names: dict[str, Tensor] = {}
     for old, new in swaps:
-        shift = new.offset - old.offset
-        for tensor in graph.by_buffer.get(old.buffer, ()) if old.buffer != new.buffer else ():
-            names[tensor.name] = replace(tensor, buffer=new.buffer, offset=tensor.offset + shift)
         names[old.name] = new
+        shift = new.offset - old.offset
+        for tensor in _views(graph, old) if old.buffer != new.buffer else ():
+            names[tensor.name] = replace(tensor, buffer=new.buffer, offset=tensor.offset + shift)
     if not names:
         return graph
     ops = tuple(_with_tensors(op, names) for op in graph.ops)
     returned = map_value(graph.returned, lambda t: names.get(t.name, t))
     return replace(graph, ops=ops, returned=returned)
+
+
+def _views(graph: Graph, source: Tensor) -> list[Tensor]:
+    """Return the tensors that calls make of a tensor in its own memory, and of those."""
+    views: dict[str, Tensor] = {}
+    for _, leaf in graph.touching.get(source.buffer, ()):
+        if any(t.name == source.name or t.name in views for t in leaf.inputs):
+            views.update((t.name, t) for t in leaf.outputs if t.buffer == source.buffer)
+    return list(views.values())
 
 
 def _with_tensors(op: Op, names: Mapping[str, Tensor]) -> Op:

@@ -21,11 +21,14 @@ class ForwardRegion(Struct, frozen=True):
     Attributes:
         graph: a graph of these ops only; their inputs are declared and their outputs returned,
             both with their names in the original graph.
-        cotangents: types of the outputs' gradients, empty if unknown.
+        cotangents: types of the outputs' gradients, empty if unknown; ``None`` for an output
+            without one.
+        inner: further results whose gradient is derived.
     """
 
     graph: Graph
-    cotangents: tuple[Tensor, ...] = ()
+    cotangents: tuple[Tensor | None, ...] = ()
+    inner: tuple[Tensor, ...] = ()
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -37,10 +40,17 @@ class ForwardRegion(Struct, frozen=True):
         """Results that other ops use."""
         return self.graph.returned or ()
 
+    @property
+    def gradient_types(self) -> tuple[Tensor, ...]:
+        """Types of the gradients of the outputs: by default the outputs' own."""
+        cotangents = self.cotangents or (None,) * len(self.outputs)
+        return tuple(c or output for c, output in zip(cotangents, self.outputs, strict=True))
+
     def canonical_graph(self) -> Graph:
         """Return the graph with numbered names, equal for regions that differ in names only.
 
-        Inputs in one buffer get separate buffers, as autograd distinguishes leaves.
+        It returns the outputs and the inner tensors. Inputs in one buffer get separate buffers, as
+        autograd distinguishes leaves.
         """
         tensor_by_name: dict[str, Tensor] = {}
         buffers: dict[str, str] = {}
@@ -60,7 +70,7 @@ class ForwardRegion(Struct, frozen=True):
             tensors.append(replace(declared, tensor=canonical_tensor(separate), label=""))
             buffers.setdefault(declared.tensor.buffer, tensor_by_name[declared.tensor.name].buffer)
         ops = tuple(_without_context(map_tensors(op, canonical_tensor)) for op in self.graph.ops)
-        returned = map_value(self.graph.returned, canonical_tensor)
+        returned = map_value((*self.outputs, *self.inner), canonical_tensor)
         return replace(
             self.graph,
             name="region",
@@ -97,9 +107,12 @@ def inputs_of(ops: Sequence[Op]) -> tuple[Tensor, ...]:
     """Return the tensors that ops use and do not define, in the order of their first use."""
     inputs: dict[str, Tensor] = {}
     defined: set[str] = set()
-    for leaf in (leaf for op in ops for leaf in op.leaves()):
-        inputs.update((t.name, t) for t in leaf.inputs if t.name not in defined | inputs.keys())
-        defined.update(t.name for t in leaf.outputs)
+    for op in ops:
+        for leaf in op.leaves():
+            inputs.update((t.name, t) for t in leaf.inputs if t.name not in defined | inputs.keys())
+            defined.update(t.name for t in leaf.outputs)
+        # a composite call may read nothing but the shape of an operand
+        inputs.update((t.name, t) for t in op.inputs if t.name not in defined | inputs.keys())
     return tuple(inputs.values())
 
 

@@ -16,7 +16,7 @@ from irgraph.ir.tensor import Tensor
 from irgraph.verbs.autograd.companions import companion_calls, intermediate_calls
 from irgraph.verbs.autograd.nodes import Swap, exchange_nodes, surrounding_extent, with_swaps
 from irgraph.verbs.autograd.splice import Splice, splice
-from irgraph.verbs.autograd.tensor_mapping import LayoutError
+from irgraph.verbs.autograd.tensor_mapping import AdjacentCallError
 from irgraph.verbs.disjoint_regions import DisjointRegions
 from irgraph.verbs.fuse import Fusion, collect
 from irgraph.verbs.launch_order import barriers, declared
@@ -131,7 +131,7 @@ class ReplacementBatch:
                 return splice(
                     graph, old, [*before, *new, *after], self._tensor_names, self._buffer_names
                 )
-            except LayoutError as error:
+            except AdjacentCallError as error:
                 if count == MAX_NEIGHBOURS - 1:
                     raise
                 (before if error.gradient else after).extend(companion_calls(graph, old, error))

@@ -19,6 +19,7 @@ from irgraph.verbs.autograd.region import ForwardRegion, as_region, is_float, re
 from irgraph.verbs.autograd.tensor_mapping import (
     LayoutError,
     NameAllocator,
+    SharedGradientError,
     TensorMapping,
     shared_module,
 )
@@ -58,8 +59,8 @@ def splice(
     """Return the result of replacing forward ops with ``new``.
 
     ``tensor_names`` are used names of tensors, ``buffer_names`` used names of buffers. Raises
-    ``RefusedError`` as ``ReplacementBatch.replace`` does, and ``LayoutError`` if a tensor would
-    have another layout.
+    ``RefusedError`` as ``ReplacementBatch.replace`` does, and ``AdjacentCallError`` if other calls
+    must be replaced as well.
     """
     backward = backward_of(graph, members)
     region, needs = _new_region(graph, backward, new)
@@ -112,7 +113,11 @@ def _map_tensors(
     """Map derived tensors to the graph; return the mapping, and the swaps of shared gradients."""
     mapping = TensorMapping(NameAllocator(used_names[0]), NameAllocator(used_names[1]))
     mapping.bind_inputs(derived.inputs, region.inputs)
-    mapping.bind_inputs(derived.cotangents, backward.cotangents)
+    for derived_cotangent, cotangent in zip(derived.cotangents, backward.cotangents, strict=True):
+        if derived_cotangent is not None and cotangent is None:
+            raise RefusedError("the new ops need the gradient of a result that had none")
+        if derived_cotangent is not None and cotangent is not None:
+            mapping.bind_inputs([derived_cotangent], [cotangent])
     _bind_outputs(mapping, derived, backward.region)
     return mapping, _bind_gradients(mapping, derived, region, backward)
 
@@ -157,13 +162,15 @@ def _bind_gradients(
     A gradient that shares bytes with another gradient cannot retain its buffer.
     """
     old = {backward.region.inputs[i].name: t for i, t in backward.gradients.items()}
-    foreign = {t.buffer for t in (*backward.cotangents, *backward.region.inputs)}
+    foreign = {t.buffer for t in (*filter(None, backward.cotangents), *backward.region.inputs)}
     pairs = [
         (tensor, gradient, old[tensor.name])
         for tensor, gradient in zip(region.inputs, derived.gradients, strict=True)
         if tensor.name in old
     ]
-    unbound: list[tuple[Tensor, Tensor]] = []
+    passed = {t.name for t in filter(None, backward.cotangents)}
+    sources: dict[str, Tensor] = {}
+    swaps: dict[str, Swap] = {}
     for tensor, derived_gradient, current in pairs:
         if derived_gradient is None:
             raise RefusedError(f"%{current.name} would not be made: the new ops give no gradient")
@@ -171,11 +178,17 @@ def _bind_gradients(
             reason = f"the gradient of %{tensor.name} would be laid out otherwise"
             raise LayoutError(reason, tensor, gradient=True)
         fits = derived_gradient.offset <= current.offset and current.buffer not in foreign
-        if mapping.is_own(derived_gradient) and fits:
+        if mapping.is_own(derived_gradient) and fits and current.name not in sources:
             mapping.bind_result(derived_gradient, current)
-        else:
-            unbound.append((derived_gradient, current))
-    return [(old_gradient, mapping.tensor(gradient)) for gradient, old_gradient in unbound]
+        new = mapping.tensor(derived_gradient)
+        is_passed = current.name in passed and new != current
+        if is_passed or sources.setdefault(current.name, new) != new:
+            # the operands of a sum have one gradient, which is the sum's own
+            reason = f"the gradient of %{tensor.name} is also that of other tensors"
+            raise SharedGradientError(reason, tensor, gradient=True)
+        if new != current:
+            swaps[current.name] = (current, new)
+    return list(swaps.values())
 
 
 def _check_replacement(
@@ -197,7 +210,7 @@ def _check_replacement(
     span = _span(graph, old)
     saved = {t.buffer for t in (*region.inputs, *results_of(members).values())}
     check_unwritten(graph, removed, span, saved, [*old_backward.leaves, *forward, *backward])
-    cotangent_buffers = {t.buffer for t in old_backward.cotangents}
+    cotangent_buffers = {t.buffer for t in filter(None, old_backward.cotangents)}
     check_unwritten(graph, removed, _span(graph, old_backward.leaves), cotangent_buffers, backward)
     extra = ExtraAccesses(graph, [*forward, *backward], old)
     extra.reads.clear()
@@ -231,7 +244,10 @@ def with_backward(graph: Graph, removal: Removal) -> Removal:
     ):
         name = min(refused, default=new.name)
         raise RefusedError(f"%{name} has a gradient of its own, or none is made for it")
-    gradient_swap = (gradients[new.name], backward.cotangents[0])
+    cotangent = backward.cotangents[0]
+    if cotangent is None:
+        raise RefusedError(f"%{old.name} has no gradient")
+    gradient_swap = (gradients[new.name], cotangent)
     ops = (*removal.ops, *backward.leaves)
     return Removal(ops, (*removal.swaps, gradient_swap), tuple(zeroed))
 

@@ -13,13 +13,25 @@ from irgraph.ir.tensor import Tensor
 from irgraph.verbs.refusal import RefusedError
 
 
-class LayoutError(RefusedError):
-    """A tensor, or the gradient of one, would have another layout in memory."""
+class AdjacentCallError(RefusedError):
+    """A replacement is only possible together with the calls next to it.
+
+    Attributes:
+        tensor: the tensor that these calls use or, if it is about its ``gradient``, return.
+    """
 
     def __init__(self, reason: str, tensor: Tensor, *, gradient: bool = False) -> None:
         super().__init__(reason)
         self.tensor = tensor
         self.gradient = gradient
+
+
+class LayoutError(AdjacentCallError):
+    """A tensor, or the gradient of one, would have another layout in memory."""
+
+
+class SharedGradientError(AdjacentCallError):
+    """A gradient belongs to other tensors as well, and its users are ambiguous."""
 
 
 @dataclass

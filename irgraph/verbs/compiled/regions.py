@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from irgraph.ir.dependence import EVENTS
-from irgraph.ir.effects import effects, written_by
+from irgraph.ir.effects import effects, returns_operand, written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.ranks import is_collective
@@ -60,7 +60,8 @@ class Region:
     @property
     def leaves(self) -> list[Op]:
         """The ops that compute something, in order."""
-        return [leaf for unit in self.units for leaf in unit.leaves() if not is_label(leaf)]
+        leaves = [leaf for unit in self.units for leaf in unit.leaves()]
+        return [leaf for leaf in leaves if not is_label(leaf) and not returns_operand(leaf)]
 
     def defer(self, op: Op) -> None:
         """Defer an op until after the region, regardless of later ops of the region."""

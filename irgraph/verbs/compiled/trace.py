@@ -120,8 +120,45 @@ def decompose(module: Torch, tags: Mapping[str, int], fake: Torch) -> tuple[Torc
             node.meta["op"] = new_tags[node.name]
     with V.set_fake_mode(fake):
         replace_random_passes(result)
+        _compare_instead_of_scatter(result)
     _move_to_card(result)
     return result, [node.meta["val"] for node in result.graph.nodes if node.op == "placeholder"]
+
+
+def _compare_instead_of_scatter(module: Torch) -> None:
+    """Apply Inductor's own rewrite of scatters into constants, as losses over classes have them.
+
+    A comparison of positions takes their place, which shares a kernel with its surroundings. Other
+    rewrites of whole steps are left out: they choose by measuring on a card.
+    """
+    from torch._inductor.fx_passes.joint_graph import (
+        constant_fold_uniform_value,
+        patterns,
+        scatter_upon_const_tensor,
+    )
+    from torch._inductor.pattern_matcher import PatternMatcherPass
+
+    if not any(node.target == torch.ops.aten.scatter.value for node in module.graph.nodes):
+        return
+    constant_fold_uniform_value(module)
+    rewrite = PatternMatcherPass()
+    for key, entries in patterns.patterns.items():
+        own_entries = [e for e in entries if e.handler is scatter_upon_const_tensor]
+        rewrite.patterns[key].extend(own_entries)
+    rewrite.apply(module.graph)
+    _tag_new_nodes(module)
+    module.recompile()
+
+
+def _tag_new_nodes(module: Torch) -> None:
+    """Set the original op of nodes without one to the op of their next neighbour."""
+    tag = None
+    for node in reversed(module.graph.nodes):
+        if node.op != "call_function":
+            continue
+        tag = node.meta.get("op", tag)
+        if tag is not None:
+            node.meta["op"] = tag
 
 
 def _move_to_card(module: Torch) -> None:

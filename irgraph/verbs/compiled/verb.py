@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from irgraph.ir.dependence import dependences
-from irgraph.ir.effects import is_view, written_by
+from irgraph.ir.effects import is_view, returns_operand, written_by
 from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
@@ -189,4 +189,5 @@ def _used_results(members: Sequence[Op], graph: Graph) -> list[Tensor]:
 @cached_per_graph
 def _uses(graph: Graph) -> Counter[str]:
     """Return the number of uses of each tensor as an operand, by name."""
-    return Counter(t.name for leaf in graph.leaves() for t in leaf.inputs)
+    leaves = (leaf for leaf in graph.leaves() if not returns_operand(leaf))
+    return Counter(t.name for leaf in leaves for t in leaf.inputs)

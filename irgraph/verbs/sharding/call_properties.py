@@ -41,6 +41,22 @@ def unread_tensors(graph: Graph) -> frozenset[str]:
     )
 
 
+def is_written_before_use(graph: Graph, name: str) -> bool:
+    """Return whether ops write a computed tensor under other names before one reads it.
+
+    Such a tensor may be a gradient that ranks of another axis of a mesh sum in place.
+    """
+    is_defined = False
+    for _, leaf in graph.touching[graph.by_name[name].buffer]:
+        if is_defined and any(tensor.name == name for tensor in leaf.inputs):
+            return False
+        is_defined = is_defined or any(tensor.name == name for tensor in leaf.outputs)
+        buffers = {tensor.buffer for tensor in written_by(leaf)}
+        if is_defined and graph.by_name[name].buffer in buffers:
+            return True
+    return False
+
+
 def inner_sizes(op: Op, body: Sequence[Op]) -> dict[str, Value]:
     """Return the sizes in a call's arguments, with the new values from its inner call."""
     sizes = {}

@@ -16,7 +16,8 @@ class Collectives(Writer):
     """A writer of conversions of one rank.
 
     Collectives join and cut blocks along the first axis. A tensor whose blocks follow each other
-    in memory, such as the transposed weight of a layer, is viewed so and not copied.
+    in memory, such as the transposed weight of a layer, is viewed so and not copied. In all others
+    the ranks are an axis in front: the axes behind it can be split over other ranks of a mesh.
     """
 
     def __init__(self, graph: Graph, shares: Shares, rank: int, group: str = GROUP) -> None:
@@ -45,8 +46,8 @@ class Collectives(Writer):
         if order:
             blocks = self.all_gather(self.permute(local, order), self.ranks)
             return self.permute(blocks, inverse(order))
-        blocks = self.all_gather(self.contiguous(local), self.ranks)
-        return self._joined_along(blocks, axis)
+        source = self.view(self.contiguous(local), 1, *local.shape)
+        return self._joined_along(self.all_gather(source, self.ranks), axis)
 
     def scattered(self, terms: Tensor, axis: int, factor: int) -> Tensor:
         """Return the rank's block of a sum over ranks."""
@@ -59,17 +60,14 @@ class Collectives(Writer):
                 self.reduce_scatter(source, self.ranks, rows, reduction), inverse(order)
             )
         source = self._blocks_in_front(terms, axis)
-        first = self._block_size(source, 0)
-        return self.reduce_scatter(source, self.ranks, first, reduction)
+        block = self.reduce_scatter(source, self.ranks, 1, reduction)
+        return self.view(block, *block.shape[1:])
 
     def exchanged(self, local: Tensor, axis: int, target: int) -> Tensor:
         """Return the rank's block along another axis, from blocks along an axis."""
         source = self._blocks_in_front(local, target)
-        flat = self.flat(source)
-        part = self._block_size(flat, 0)
-        sizes = [part] * self.ranks
-        received = self.view(self.exchange(flat, sizes, sizes), *source.shape)
-        return self._joined_along(received, axis)
+        ones = [1] * self.ranks
+        return self._joined_along(self.exchange(source, ones, ones), axis)
 
     def unmerged(self, tensor: Tensor, axis: int, *outer: int) -> Tensor:
         """Return a view whose axis is split into axes of some sizes, and one for the rest."""
@@ -96,20 +94,16 @@ class Collectives(Writer):
         return self.view(self.contiguous(tensor), *shape)
 
     def _blocks_in_front(self, tensor: Tensor, axis: int) -> Tensor:
-        """Return the blocks of a tensor along an axis, concatenated along the first axis."""
-        if axis == 0:
-            return self.contiguous(tensor)
-        size = self._block_size(tensor, axis)
-        starts = [self.sizes.times(rank, size) for rank in range(self.ranks)]
-        return self.cat([self.cut(tensor, axis, start, size) for start in starts], 0)
+        """Return the blocks of a tensor along an axis, with the ranks as an axis in front."""
+        blocks = self.unmerged(tensor, axis, self.ranks)
+        others = (i for i in range(blocks.rank) if i != axis)
+        return self.contiguous(self.permute(blocks, (axis, *others)))
 
     def _joined_along(self, blocks: Tensor, axis: int) -> Tensor:
-        """Return blocks that are concatenated along the first axis, concatenated along an axis."""
-        if axis == 0:
-            return blocks
-        rows = self._block_size(blocks, 0)
-        starts = [self.sizes.times(rank, rows) for rank in range(self.ranks)]
-        return self.cat([self.cut(blocks, 0, start, rows) for start in starts], axis)
+        """Return blocks, with the ranks as an axis in front, concatenated along an axis of each."""
+        order = list(range(1, blocks.rank))
+        order.insert(axis, 0)
+        return self.merged(self.permute(blocks, order), axis, 2)
 
 
 def memory_order(tensor: Tensor, axis: int) -> Sequence[int]:

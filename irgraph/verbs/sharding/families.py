@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from irgraph.ir.effects import written_by
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.book import meaning_of
@@ -73,6 +74,9 @@ def _follow(call: Op, owners: dict[str, Family]) -> None:
         if family is None or family.refused_op:
             continue
         paired = companions(call, tensor, family.axes[tensor.name])
+        if paired is None and tensor not in (*call.inputs, *written_by(call)):
+            # a complete result is cut afterwards
+            continue
         if paired is None or any(owners.get(name, family) is not family for name in paired):
             family.refused_op = call.name
             continue

@@ -16,13 +16,15 @@ from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 from irgraph.ir.tf32 import plain_name
+from irgraph.ops.book import names_with
+from irgraph.ops.operator import Trait
 from irgraph.ops.places import Place, split
 from irgraph.plans.plan import COLUMNS, Plan
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.sharding.families import STEP, find_families
 
-VALUE_PRESERVING = ("to", "_to_copy", "detach", "alias", "contiguous", "clone")
-"""Ops whose result represents the parameter: casts of autocast, and views."""
+VIEWS = ("detach", "alias", "t")
+"""Views that represent the parameter, as its copies do: casts of autocast, for instance."""
 
 
 class LinearLayer(Struct, frozen=True):
@@ -53,7 +55,7 @@ def linear_layers(graph: Graph) -> dict[str, LinearLayer]:
     }
     layers: dict[str, LinearLayer] = {}
     for op in _calls(graph):
-        if op.name.rpartition(".")[2] in VALUE_PRESERVING or op.base == "t":
+        if op.base in VIEWS or op.name in names_with(Trait.DUPLICATE):
             _propagate(op, parameters)
             continue
         weight, bias = _weight_and_bias(op, parameters)
@@ -113,8 +115,8 @@ def _parameter(
     return parameter if is_transposed == transposed else None
 
 
-def layer_places(graph: Graph, plan: Plan) -> dict[str, Place]:
-    """Return the places of the weights, biases and optimizer's state of a plan's layers, by name.
+def layer_axes(graph: Graph, plan: Plan) -> dict[str, tuple[Tensor, int]]:
+    """Return the weights and biases of a plan's layers, each with the axis of its split, by name.
 
     Raises:
         IrgraphError: the plan names a layer that the model lacks (exit code 2).
@@ -131,7 +133,7 @@ def layer_places(graph: Graph, plan: Plan) -> dict[str, Place]:
         axes[layer.weight.name] = layer.weight, axis
         if layer.bias is not None and axis == 0:
             axes[layer.bias.name] = layer.bias, 0
-    return with_states(graph, axes)
+    return axes
 
 
 def match_layers(

@@ -95,6 +95,11 @@ class LocalTensors:
         owed, self.owed = self.owed, []
         return owed
 
+    def check_fresh(self, tensor: Tensor) -> None:
+        """Raise ``RefusedError`` if a tensor is a copy of memory that was written later."""
+        if tensor.name in self._stale:
+            raise RefusedError(f"%{tensor.name} is a view of memory that was written after a copy")
+
     def is_convertible(self, tensor: Tensor, place: Place) -> bool:
         """Return whether a tensor is in a place already, or has a copy there."""
         current = self.places[tensor.name]
@@ -123,9 +128,8 @@ class LocalTensors:
 
         Raises ``RefusedError`` if the rank's tensor is a copy of memory that was written later.
         """
+        self.check_fresh(tensor)
         name = tensor.name
-        if name in self._stale:
-            raise RefusedError(f"%{name} is a view of memory that was written after a copy")
         current = self.places[name]
         if current == place or self.is_zero_in(name, current, place):
             return self.local[name]

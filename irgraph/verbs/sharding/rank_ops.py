@@ -23,6 +23,7 @@ from irgraph.verbs.sharding.call_properties import (
     in_context,
     inner_sizes,
     is_inert,
+    is_written_before_use,
     is_zeroing,
     unread_tensors,
 )
@@ -81,6 +82,7 @@ class RankOps:
             frozenset() if layout.sums_results else unread_tensors(graph),
             future,
         )
+        self.late_pins = {name for name in layout.pins if is_written_before_use(graph, name)}
         self.norms = BatchNorms(self.tensors, is_local=layout.has_local_norms)
         self.top: list[RankNode] = []
         self.stack: list[Level] = []
@@ -197,6 +199,7 @@ class RankOps:
 
     def _leaf(self, op: Op, small: Op, node: RankNode) -> None:
         """Set the op of a node, and add the ops that convert its operands before it."""
+        self._settle_pins([t for t in op.inputs if t.name in self.late_pins])
         choice = self._choose(op)
         for call in positions(op):
             self.chooser.follow_origin(call)
@@ -274,11 +277,16 @@ class RankOps:
         for tensor in written_by(op):
             place = choice.results[tensor.name]
             self.tensors.record_write(tensor, place, is_zero=is_zeroing(op))
-        for tensor in op.outputs:
+        self._settle_pins([t for t in op.outputs if t.name not in self.late_pins])
+
+    def _settle_pins(self, tensors: Sequence[Tensor]) -> None:
+        """Convert pinned tensors, once each."""
+        for tensor in tensors:
             pin = self.layout.pins.get(tensor.name)
             if pin is not None and pin != self.tensors.places[tensor.name]:
                 self.chooser.charge(tensor, pin)
                 self.tensors.settle(tensor, pin)
+            self.late_pins.discard(tensor.name)
 
     def _schedule_sums(self) -> None:
         """Add the sums that operands need to buckets, after the last access to their memory."""
@@ -313,6 +321,7 @@ class RankOps:
             if place is None:
                 continue
             tensor = self.graph.by_name[name]
+            self.tensors.check_fresh(tensor)
             must_sum = name in declared or self.layout.sums_results or place.factor > 1
             if place.kind == "partial" and must_sum:
                 self.chooser.charge(tensor, SAME)

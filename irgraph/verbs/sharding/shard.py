@@ -14,7 +14,7 @@ from irgraph.ir.resize import fixed_numbers
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.live_out import live_out
 from irgraph.ops.places import Place, split
-from irgraph.plans.layout import BATCH, LAYERS, PARTS, SAMPLES, TensorLayout, layout_text
+from irgraph.plans.layout import BATCH, LAYERS, PARTS, TensorLayout, layout_text
 from irgraph.plans.plan import DATA, LOCAL, SPLIT, Mesh, Plan, TableShard, check_plan
 from irgraph.verbs.refusal import RefusedError, op_refusal
 from irgraph.verbs.sharding.choices.costs import GATHERED, NEVER, RETAINED
@@ -22,8 +22,9 @@ from irgraph.verbs.sharding.embeddings.lookups import Lookups, bag_starts
 from irgraph.verbs.sharding.embeddings.table_exchange import TableExchange
 from irgraph.verbs.sharding.embeddings.tables import table_sizes, tables_of
 from irgraph.verbs.sharding.fixed_places import BlockUpdates, FixedPlaces
-from irgraph.verbs.sharding.layers import gradient_places, layer_places, with_states
+from irgraph.verbs.sharding.layers import gradient_places, layer_axes, with_states
 from irgraph.verbs.sharding.losses import with_sums
+from irgraph.verbs.sharding.mesh_axes import mesh_axes
 from irgraph.verbs.sharding.optimizer import SplitOptimizer, split_optimizer
 from irgraph.verbs.sharding.pins import pinned_places
 from irgraph.verbs.sharding.propagation import propagate
@@ -78,7 +79,7 @@ def shard(graph: Graph, plan: Plan, rank: int, dim: str = "") -> ShardResult:
 
 def _by_samples(graph: Graph, plan: Plan, rank: int, dim: str, group: str = GROUP) -> ShardResult:
     """Return the model of one rank with its own samples."""
-    dim = _dimension(graph, plan, dim)
+    dim = _dimension(graph, plan, dim, group)
     if plan.ranks == 1:
         return ShardResult(
             with_ranks(_with_settings(graph, rank, (), dim), 1),
@@ -223,39 +224,32 @@ def _table_layouts(graph: Graph, parts: Mapping[str, TableShard | None]) -> list
 
 
 def _by_mesh(graph: Graph, plan: Plan, mesh: Mesh, rank: int, dim: str) -> ShardResult:
-    """Return the model of one rank of a mesh: the batch is split first, and then the layers.
-
-    Gradients are summed over the ranks that have other samples and the same parts of layers.
-    """
-    _check_layers(graph, plan, GROUP)
-    layer_plan = replace(plan, ranks=mesh.tensor, mesh=None)
-    layer_places(graph, layer_plan)  # names and sizes
-    pinned_places(graph, layer_plan)
-    row, column = divmod(rank, mesh.tensor)
-    by_samples = _by_samples(
-        graph, Plan(mesh.data, plan.tables, norms=plan.norms), row, dim, SAMPLES
-    )
-    by_layers = _by_layers(by_samples.graph, layer_plan, column, LAYERS)
-    groups = {
-        SAMPLES: range(column, plan.ranks, mesh.tensor),
-        LAYERS: range(row * mesh.tensor, (row + 1) * mesh.tensor),
-    }
-    layouts = [
-        *(replace(layout, over=SAMPLES) for layout in by_samples.layouts),
-        *(replace(layout, over=LAYERS) for layout in by_layers.layouts),
-    ]
+    """Return the model of one rank of a mesh, split by one axis after the other."""
+    _check_whole_tables(plan)
+    _check_collectives(graph, GROUP)
+    results: list[ShardResult] = []
+    layouts: list[TensorLayout] = []
+    axes = mesh_axes(plan, mesh, rank)
+    for axis in axes:
+        if axis.group == LAYERS:
+            result = _by_layers(graph, axis.plan, axis.index, axis.group)
+        else:
+            result = _by_samples(graph, axis.plan, axis.index, dim, axis.group)
+        graph = result.graph
+        results.append(result)
+        layouts += (replace(layout, over=axis.group) for layout in result.layouts)
     settings: dict[str, Value] = {
         RANK: rank,
-        GROUPS: groups_text(groups),
+        GROUPS: groups_text({axis.group: axis.members for axis in axes}),
         PARTS: layout_text(layouts),
     }
-    sharded = replace(by_layers.graph, settings={**by_layers.graph.settings, **settings})
-    legal = f"over {mesh.data} ranks {by_samples.legal}; over {mesh.tensor} {by_layers.legal}"
+    sharded = replace(graph, settings={**graph.settings, **settings})
+    pairs = zip(axes, results, strict=True)
     return ShardResult(
         with_ranks(sharded, plan.ranks),
-        by_samples.new_op_count + by_layers.new_op_count,
-        by_samples.sum_count + by_layers.sum_count,
-        legal,
+        sum(result.new_op_count for result in results),
+        sum(result.sum_count for result in results),
+        "; ".join(f"over {axis.plan.ranks} ranks {result.legal}" for axis, result in pairs),
         tuple(layouts),
     )
 
@@ -264,9 +258,11 @@ def _by_layers(graph: Graph, plan: Plan, rank: int, group: str = GROUP) -> Shard
     """Return the model of one rank with parts of linear layers, and all samples."""
     _check_layers(graph, plan, group)
     graph = with_sums(graph) if plan.pins else graph
-    places = layer_places(graph, plan) if plan.ranks > 1 else {}
+    axes = layer_axes(graph, plan) if plan.ranks > 1 else {}
+    places = with_states(graph, axes)
     origins = dict.fromkeys(places, NEVER)
-    pins = pinned_places(graph, plan) if plan.ranks > 1 else {}
+    pins = gradient_places(graph, axes)
+    pins |= pinned_places(graph, plan) if plan.ranks > 1 else {}
     declared = {d.tensor.name for d in graph.tensors}
     places |= {name: place for name, place in pins.items() if name in declared}
     layout = FixedPlaces(plan.ranks, frozenset(), places, pins, origins, sums_results=True)
@@ -284,21 +280,24 @@ def _by_layers(graph: Graph, plan: Plan, rank: int, group: str = GROUP) -> Shard
 
 
 def _check_layers(graph: Graph, plan: Plan, group: str) -> None:
+    _check_whole_tables(plan)
+    if plan.optimizer or plan.gradients:
+        raise RefusedError(
+            "the optimizer cannot be split by the same ranks as layers: add a `mesh`"
+        )
+    if plan.parameters:
+        raise RefusedError("parameters cannot be split by the same ranks as layers: add a `mesh`")
+    _check_collectives(graph, group)
+
+
+def _check_whole_tables(plan: Plan) -> None:
+    """Refuse tables that ranks share if other ranks have the same samples."""
     sharded_tables = [name for name, table_plan in plan.tables.items() if table_plan.scheme != DATA]
     if sharded_tables:
         message = (
             f"table {sharded_tables[0]!r} is spread, which shares samples: split layers have all"
         )
         raise RefusedError(f"{message} samples on every rank, so that tables are data-parallel")
-    if plan.optimizer or plan.gradients:
-        raise RefusedError(
-            "the optimizer cannot be split, too, where layers are: leave one of both out"
-        )
-    if plan.parameters:
-        raise RefusedError(
-            "parameters cannot be split by rows, too, if layers are: leave one of both out"
-        )
-    _check_collectives(graph, group)
 
 
 def _check_collectives(graph: Graph, group: str) -> None:
@@ -308,7 +307,7 @@ def _check_collectives(graph: Graph, group: str) -> None:
             raise op_refusal(op, "is there already: the step runs on several ranks")
 
 
-def _dimension(graph: Graph, plan: Plan, dim: str) -> str:
+def _dimension(graph: Graph, plan: Plan, dim: str, group: str) -> str:
     """Return the dimension of the batch; refuse one whose size the ranks cannot share."""
     if not dim and len(graph.dims) != 1:
         dim_names = ", ".join(graph.dims) or "none"
@@ -320,7 +319,7 @@ def _dimension(graph: Graph, plan: Plan, dim: str) -> str:
         raise RefusedError(f"{dim} = {graph.dims[dim]} is no multiple of {plan.ranks} ranks")
     if fixed_numbers(graph, dim):
         raise RefusedError(f"{fixed_numbers(graph, dim)[0]}: it does not follow {dim}")
-    _check_collectives(graph, GROUP)
+    _check_collectives(graph, group)
     return dim
 
 

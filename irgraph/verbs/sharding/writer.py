@@ -110,8 +110,9 @@ class Writer:
         return self.call("aten.zeros_like", [tensor], zeros)
 
     def exchange(self, sent: Tensor, parts: Sequence[int], received: Sequence[int]) -> Tensor:
-        """Send a part of a vector to each rank; return the received parts in order of ranks."""
-        result = self.fresh("all_to_all", sent.dtype, [self.sizes.plus(*received)])
+        """Send some rows of a tensor to each rank; return the received rows in order of ranks."""
+        shape = [self.sizes.plus(*received), *sent.shape[1:]]
+        result = self.fresh("all_to_all", sent.dtype, shape)
         self.call(
             "_c10d_functional.all_to_all_single",
             [sent],

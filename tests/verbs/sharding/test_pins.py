@@ -14,6 +14,7 @@ from irgraph.execute import compare_ranks
 from irgraph.ir.graph import Graph
 from irgraph.ir.ranks import is_collective
 from irgraph.plans.plan import Mesh, Plan
+from irgraph.text import parse
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.sharding.shard import shard
 from tests.execute.test_parallel_layers import HEADS, PAIRS, WIDTH, WORDS, Layer, captured
@@ -145,3 +146,18 @@ def test_pins_that_ranks_cannot_share_are_refused(pins: dict[str, str], error: s
 def test_pins_that_do_not_fit_the_model_are_errors(pins: dict[str, str], error: str) -> None:
     with pytest.raises(IrgraphError, match=error):
         shard(language(), Plan(2, pins=pins), 0)
+
+
+def test_a_pin_follows_a_write_of_its_memory_before_its_first_use() -> None:
+    text = """model "written" { format = 2 }
+
+device @gpu0 "v100"
+input %x : f32[4, 8] in $x
+
+%h = aten.neg(%x) : f32[4, 8] in $h
+%v = aten.view(%h, size = [4, 2, 4]) : f32[4, 2, 4] in $h
+aten.relu_(%h!)
+%y = aten.neg(%v) : f32[4, 2, 4] in $y
+return %y
+"""
+    proven(parse(text), Plan(2, pins={"%x": "split 1", "%v": "same"}))

@@ -32,9 +32,6 @@ UNKNOWN = (
 MAX_MASK_ELEMENTS = 1 << 26
 """Maximum number of elements of a mask that are evaluated to determine its density."""
 
-WHOLE_SEQUENCE = 1 << 30
-"""Block size that denotes no mask (torch's ``_LARGE_SPARSE_BLOCK_SIZE``)."""
-
 
 @contextlib.contextmanager
 def flex_attention_on_meta(notes: dict[str, None]) -> Iterator[None]:

@@ -9,6 +9,8 @@ from irgraph.ir.effects import is_view
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
+from irgraph.ops.book import names_with
+from irgraph.ops.operator import Trait
 from irgraph.ops.places import SAME, Place, split
 from irgraph.verbs.refusal import op_refusal
 from irgraph.verbs.sharding.choices.candidates import changed_tensors
@@ -76,10 +78,6 @@ class Lookups:
         return Choice(operands, dict.fromkeys((t.name for t in op.outputs), result))
 
 
-COPIES = ("to", "_to_copy", "clone", "contiguous", "lift_fresh_copy")
-"""Ops that are no views, and whose results have the numbers of their operand."""
-
-
 def bag_starts(graph: Graph, tables: Sequence[EmbeddingTable]) -> frozenset[Op]:
     """Return the calls of ``arange`` whose numbers only lookups read, as the starts of bags.
 
@@ -89,9 +87,10 @@ def bag_starts(graph: Graph, tables: Sequence[EmbeddingTable]) -> frozenset[Op]:
     lookups = {op for table in tables for op in (table.forward, table.backward)}
     definers = {tensor.name: op for op in graph.leaves() for tensor in op.outputs}
     starts: set[Op] = set()
+    copies = names_with(Trait.DUPLICATE)
     for table in tables:
         definer = definers.get(table.offsets.name)
-        while definer is not None and (is_view(definer) or definer.base in COPIES):
+        while definer is not None and (is_view(definer) or definer.name in copies):
             definer = definers.get(definer.inputs[0].name)
         if definer is None:
             continue
