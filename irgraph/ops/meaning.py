@@ -101,6 +101,9 @@ class Meaning(Struct, frozen=True):
         linear: sets of operands in which, taken together, all results that read them are linear.
         summed: letters over which results are sums, although they are not linear in an operand.
         means: letters by whose size the results are divided.
+        power: if above 0, results are norms of this power over letters that they lack, of one
+            operand; ``inf`` for the largest absolute value.
+        rearranges: whether each element of a result is an element of an operand.
         arguments: sizes among the arguments, as axes.
         slopes: letters of windows, whose sizes grow together at a rate.
         multiples: pairs of letters; the second is this multiple of the first and follows it.
@@ -123,6 +126,8 @@ class Meaning(Struct, frozen=True):
     linear: tuple[frozenset[int], ...] = ()
     summed: frozenset[str] = frozenset()
     means: frozenset[str] = frozenset()
+    power: float = 0.0
+    rearranges: bool = False
     arguments: Mapping[ArgumentKey, Axis] = {}
     slopes: tuple[Slope, ...] = ()
     multiples: tuple[tuple[str, str, int], ...] = ()

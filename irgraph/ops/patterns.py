@@ -79,6 +79,7 @@ def view_meaning(
         results=tuple(Result(a, None, p) for a, p in zip(results, shown, strict=True)),
         mixed=frozenset(missing),
         linear=(frozenset({0}),),
+        rearranges=True,
         **facts,  # type: ignore[arg-type]
     )
 

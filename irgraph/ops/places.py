@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -28,22 +29,33 @@ class Place(Struct, frozen=True):
         factor: power of the number of ranks by which the ranks' values are too large.
         outer: the number of equal runs of a split axis, of each of which a rank has a block. A
             split of ``b`` is one of ``(a b)`` with ``a`` runs.
+        power: of a partial tensor: the sum is one of these powers of the ranks' values, as for
+            norms of blocks; ``inf`` if it is their maximum.
     """
 
     kind: Literal["same", "split", "partial", "own"]
     axis: int = -1
     factor: int = 0
     outer: Outer = ONCE
+    power: float = 1.0
 
     def __str__(self) -> str:
         """Return the place in words."""
         runs = "" if self.outer == ONCE else f", {format_terms(self.outer)} runs"
         text = f"split({self.axis}{runs})" if self.kind == "split" else self.kind
+        text += f" norm {self.power:g}" if self.power != 1.0 else ""
         return f"{text} * ranks^{self.factor}" if self.factor else text
 
 
 SAME = Place("same")
 PARTIAL = Place("partial")
+
+
+def partial_norm(power: float) -> Place:
+    """Return the place of norms of a rank's blocks, of which all are one norm."""
+    return Place("partial", power=power)
+
+
 OWN = Place("own")
 
 
@@ -74,6 +86,10 @@ def claims(meaning: Meaning) -> Iterator[Claim]:
             yield claim
     for term in meaning.linear:
         yield partial_claim(meaning, term)
+    for power in (meaning.power,) if meaning.power else (2.0, inf):
+        claim = norm_claim(meaning, power)
+        if claim is not None:
+            yield claim
 
 
 def split_claim(meaning: Meaning, letter: str) -> Claim | None:
@@ -147,6 +163,8 @@ def _summed_place(
         return SAME
     if letter in meaning.summed:
         return PARTIAL
+    if meaning.power:
+        return partial_norm(meaning.power)
     for term in sorted(meaning.linear, key=len):
         if having & term:
             for i in term - having:
@@ -159,6 +177,18 @@ def _depends_on_split(result: Result, operands: list[Place]) -> bool:
     return any(
         place.kind == "split" and result.is_function_of(i) for i, place in enumerate(operands)
     )
+
+
+def norm_claim(meaning: Meaning, power: float) -> Claim | None:
+    """Return the claim for norms of blocks in all operands, ``None`` if a call mixes them.
+
+    A norm of norms of the same power is one, and so is a rearrangement of their elements.
+    """
+    if power == 1.0 or (not meaning.rearranges and meaning.power != power):
+        # terms of a plain sum may have either sign
+        return None
+    place = partial_norm(power)
+    return Claim((place,) * len(meaning.operands), (place,) * len(meaning.results))
 
 
 def partial_claim(meaning: Meaning, term: frozenset[int]) -> Claim:

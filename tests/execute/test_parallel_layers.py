@@ -263,8 +263,8 @@ def test_a_result_with_several_names_is_summed_once_in_row_major_memory() -> Non
 
 def test_norms_of_gradients_are_those_of_all_ranks() -> None:
     done = proven(captured(Perceptron, clip=True), plan(2, _0=COLUMN, _2=ROW))
-    gathered = {size for name, size in exchanged(done.graph) if name == "all_gather_into_tensor"}
-    assert gathered == {64 * 16 * 4 // 2, 64 * 4 // 2, 24 * 64 * 4 // 2}  # weights, and a bias
+    # two weights and a bias are split
+    assert exchanged(done.graph) == {("all_reduce", 8 * 24 * 4): 1, ("all_reduce", 4): 3}
 
 
 @pytest.mark.parametrize(

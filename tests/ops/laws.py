@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from itertools import count
+from math import isinf
 
 import torch
 from msgspec.structs import replace
@@ -200,7 +201,10 @@ def part(value: torch.Tensor, place: Place, rank: int) -> torch.Tensor:
     if place.kind == "partial":
         if not value.is_floating_point():
             raise UnrunnableError("integers are not parted")
-        return value * (0.25 + 0.5 * rank)
+        share_of_rank = 0.25 + 0.5 * rank
+        return value * (
+            min(2 * share_of_rank, 1) if isinf(place.power) else share_of_rank ** (1 / place.power)
+        )
     return value
 
 
@@ -214,8 +218,12 @@ def joined(parts: list[torch.Tensor], place: Place) -> torch.Tensor:
     if place.kind == "split":
         runs = [p.unflatten(place.axis, (runs_of(place), -1)) for p in parts]
         whole = torch.stack(runs, place.axis + 1).flatten(place.axis, place.axis + 2)
+    elif place.kind == "partial" and isinf(place.power):
+        whole = torch.maximum(*parts)
     elif place.kind == "partial":
-        whole = sum(parts[1:], parts[0])
+        powers = [p**place.power if place.power != 1 else p for p in parts]
+        whole = sum(powers[1:], powers[0])
+        whole = whole ** (1 / place.power) if place.power != 1 else whole
     else:
         whole = parts[0]
     return whole / RANKS**place.factor if place.factor else whole

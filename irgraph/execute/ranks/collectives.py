@@ -35,8 +35,10 @@ def _split(value: Torch, op: Op, name: str) -> Sequence[Torch]:
 
 
 def _reduce(op: Op, values: Values) -> Torch:
-    total = torch.stack(list(values)).sum(0)
     reduction = str(op.attributes.get("reduce_op", "sum")).lower().rpartition(".")[2]
+    if reduction == "max":
+        return torch.stack(list(values)).amax(0)
+    total = torch.stack(list(values)).sum(0)
     if reduction not in ("sum", "avg"):
         raise ValueError(f"reductions by {reduction!r} are not computed here")
     return total / len(values) if reduction == "avg" else total

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.call import Call
@@ -77,6 +79,11 @@ def _unary(call: Call) -> Meaning | None:
     if is_cast and not _are_floats(call.inputs[0], call.outputs[0]):
         return by_element(call)
     return by_element(call, "self")
+
+
+def _copied(call: Call) -> Meaning | None:
+    meaning = _unary(call)
+    return meaning and replace(meaning, rearranges=bool(meaning.linear))
 
 
 def _are_floats(*tensors: Tensor) -> bool:
@@ -165,10 +172,10 @@ LINEAR_SETS = {
 OPERATORS = {
     **operators(_plain, UNTAGGED),
     **operators(_unary, UNARY, in_place=True),
-    **operators(_unary, "clone lift_fresh_copy", traits=[Trait.DUPLICATE]),
-    **operators(_unary, "to", traits=[Trait.COPY, Trait.DUPLICATE, Trait.VIEW_OR_COPY]),
-    **operators(_unary, "_to_copy", traits=[Trait.COPY, Trait.DUPLICATE]),
-    **operators(_unary, "contiguous", traits=[Trait.DUPLICATE, Trait.VIEW_OR_COPY]),
+    **operators(_copied, "clone lift_fresh_copy", traits=[Trait.DUPLICATE]),
+    **operators(_copied, "to", traits=[Trait.COPY, Trait.DUPLICATE, Trait.VIEW_OR_COPY]),
+    **operators(_copied, "_to_copy", traits=[Trait.COPY, Trait.DUPLICATE]),
+    **operators(_copied, "contiguous", traits=[Trait.DUPLICATE, Trait.VIEW_OR_COPY]),
     **operators(_plain, ROUNDING, in_place=True, traits=[Trait.ROUNDING]),
     **operators(_plain, "softplus", traits=[Trait.ROUNDING]),
     **operators(
@@ -178,7 +185,7 @@ OPERATORS = {
         traits=[Trait.ROUNDING, Trait.NONNEGATIVE],
     ),
     **operators(no_meaning, "log_sigmoid_forward", traits=[Trait.ROUNDING]),
-    **operators(_unary, "pin_memory _pin_memory", traits=[Trait.DATA]),
+    **operators(_copied, "pin_memory _pin_memory", traits=[Trait.DATA]),
     **operators(_copy, "copy_"),
     **operators(_joint, JOINT, in_place=True),
     **operators(_product, "mul", in_place=True),

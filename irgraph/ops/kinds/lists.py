@@ -8,6 +8,7 @@ from irgraph.ir.op import tensors_in
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.call import Call
 from irgraph.ops.kinds import elements
+from irgraph.ops.kinds.reductions import norm_power
 from irgraph.ops.meaning import ONE, Axes, Meaning, Result
 from irgraph.ops.operator import Operator
 from irgraph.ops.shapes import aligned, broadcast_shape, letters
@@ -58,11 +59,14 @@ def by_position(call: Call) -> Meaning | None:
         (axes_of_results if is_by_element else axes).get(tensor.name, (ONE,) * tensor.rank)
         for tensor in (*call.outputs, *call.written)
     ]
+    power = norm_power(call, "ord") if _kind(call) == "norm" and count == 1 else 0.0
+    is_mixed = _kind(call) in REDUCING and not power
     return Meaning(
         operands=operands,
         results=tuple(map(Result, results)),
-        mixed=frozenset() if _kind(call) not in REDUCING else frozenset(_letters(operands)),
+        mixed=frozenset(_letters(operands)) if is_mixed else frozenset(),
         linear=_linear_sets(call),
+        power=power,
     )
 
 

@@ -149,6 +149,7 @@ def _concatenation(call: Call) -> Meaning | None:
         operands=tuple(operands),
         results=(Result(total),) * len(call.outputs),
         linear=(frozenset(range(len(operands))),),
+        rearranges=True,
     )
 
 
@@ -164,6 +165,7 @@ def _stacked(call: Call) -> Meaning | None:
         operands=(axes,) * len(call.inputs),
         results=(Result((*axes[:index], "count", *axes[index:])),) * len(call.outputs),
         linear=(frozenset(range(len(call.inputs))),),
+        rearranges=True,
         sizes={"count": len(call.inputs)},
         fixed=frozenset({"count"}),
     )

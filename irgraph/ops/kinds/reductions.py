@@ -10,8 +10,14 @@ from irgraph.ops.patterns import Rule, linear_sets
 from irgraph.ops.shapes import letters, replaced, without
 
 
-def reduction(*linear: str, mean: bool = False) -> Rule:
-    """Return the rule of a reduction over the axes ``dim``; mixed unless it is linear."""
+def reduction(*linear: str, mean: bool = False, power: str = "") -> Rule:
+    """Return the rule of a reduction over the axes ``dim``.
+
+    Args:
+        linear: the arguments in which it is linear; if there are none, axes are mixed.
+        mean: whether it divides by the size of the axes.
+        power: the argument with the power, if it is a norm.
+    """
 
     def rule(call: Call) -> Meaning | None:
         if len(call.inputs) != 1:
@@ -21,15 +27,25 @@ def reduction(*linear: str, mean: bool = False) -> Rule:
         # most take an axis or a list; without one they reduce all axes
         chosen = call.axes("dim", rank)
         reduced = frozenset(str(axes[i]) for i in chosen)
+        norm = norm_power(call, power) if power else 0.0
         return Meaning(
             operands=(axes,),
             results=(Result(_reduced(axes, chosen, call.flag("keepdim"))),) * len(call.outputs),
-            mixed=frozenset() if linear else reduced,
+            mixed=frozenset() if linear or norm else reduced,
             linear=linear_sets(call, linear),
             means=reduced if mean else frozenset(),
+            power=norm,
         )
 
     return rule
+
+
+def norm_power(call: Call, argument: str) -> float:
+    """Return the power of a norm, 0 if it is none whose parts can be combined."""
+    power = call.arguments.get(argument)
+    if power is None:
+        return 2.0
+    return max(float(power), 0.0) if isinstance(power, (int, float)) else 0.0
 
 
 def _reduced(axes: Axes, chosen: tuple[int, ...], keeps: bool) -> Axes:
@@ -104,10 +120,12 @@ OPERATORS = {
     **operators(reduction("self", mean=True), "mean"),
     **operators(
         reduction(),
-        "amax amin prod var std var_mean std_mean norm linalg_vector_norm any all "
+        "amax amin prod var std var_mean std_mean any all "
         "argmax argmin median nanmedian count_nonzero aminmax",
     ),
     **operators(reduction(), "logsumexp", traits=[Trait.ROUNDING]),
+    **operators(reduction(power="p"), "norm"),
+    **operators(reduction(power="ord"), "linalg_vector_norm"),
     **operators(_extremum, "max min"),
     **operators(along("self", "self", default=0), "cumsum cumsum_"),
     **operators(moved("dims"), "flip roll"),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isinf
 
 from msgspec.structs import replace
 
 from irgraph.ir.graph import Graph
+from irgraph.ir.op import Value
 from irgraph.ir.tensor import Tensor, canonical_strides
 from irgraph.verbs.sharding.shares import Shares
 from irgraph.verbs.sharding.writer import GROUP, Writer, row_major_of
@@ -39,6 +41,16 @@ class Collectives(Writer):
     def term(self, tensor: Tensor) -> Tensor:
         """Return the rank's term of a sum that is a complete tensor: zeros except on rank 0."""
         return tensor if self.rank == 0 else self.zeros_like(tensor)
+
+    def norm(self, part: Tensor, power: float) -> Tensor:
+        """Return the norm of all ranks' blocks, of the norms of each rank's."""
+        if isinf(power):
+            largest = self.fresh("largest", part.dtype, part.shape)
+            group: dict[str, Value] = {"reduce_op": "max", "group_name": self.group}
+            return self.wait(self.call("_c10d_functional.all_reduce", [part], largest, **group))
+        total = self.power(part, power)
+        self.all_reduce([total], "sum")
+        return self.power(total, 1 / power)
 
     def gathered(self, local: Tensor, axis: int) -> Tensor:
         """Return the complete tensor of which each rank has a block along an axis."""

@@ -133,6 +133,10 @@ class LocalTensors:
         current = self.places[name]
         if current == place or self.is_zero_in(name, current, place):
             return self.local[name]
+        if current.power != 1.0 and place == SAME:
+            # small, and perhaps written next: no op needs its parts again
+            self.record(tensor, self._converted(self.local[name], current, place), place)
+            return self.local[name]
         copies = self._copies.setdefault(tensor.buffer, {})
         key = view_key(tensor), place
         if key not in copies:
@@ -151,6 +155,8 @@ class LocalTensors:
 
     def _converted(self, local: Tensor, current: Place, place: Place) -> Tensor:
         """Return a copy or a view of a rank's tensor in another place."""
+        if current.power != place.power:
+            return self._converted_norm(local, current, place)
         reduces = current.kind == "partial" and place.kind != "partial"
         surplus = current.factor - (min(current.factor, 1) if reduces else place.factor)
         if surplus:
@@ -177,6 +183,15 @@ class LocalTensors:
         if kinds == ("same", "partial"):
             return self.write.term(local)
         return self._converted(self.write.gathered(local, current.axis), SAME, PARTIAL)
+
+    def _converted_norm(self, local: Tensor, current: Place, place: Place) -> Tensor:
+        """Return a norm of all ranks, or a rank's part of one: 0 except on rank 0."""
+        if current.power != 1.0:
+            self.counts["sum"] += 1
+            return self._converted(self.write.norm(local, current.power), SAME, place)
+        complete = self._converted(local, current, SAME)
+        self.counts["term"] += 1
+        return self.write.term(complete)
 
     def _converted_runs(self, local: Tensor, current: Place, place: Place) -> Tensor:
         """Return a tensor whose axis is split in runs, or is to be: each run gets its own axis."""
@@ -219,7 +234,7 @@ class LocalTensors:
     def settle(self, tensor: Tensor, place: Place) -> None:
         """Convert a tensor to the place in which all later ops find it."""
         current = self.places[tensor.name]
-        if current.kind == "partial" and place == SAME:
+        if current.kind == "partial" and place == SAME and current.power == 1.0:
             self.write.all_reduce([self.local[tensor.name]], reduction_of(current.factor))
             self._change_views(tensor, SAME)
             self.counts["sum"] += 1

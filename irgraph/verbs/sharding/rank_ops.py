@@ -323,7 +323,10 @@ class RankOps:
             tensor = self.graph.by_name[name]
             self.tensors.check_fresh(tensor)
             must_sum = name in declared or self.layout.sums_results or place.factor > 1
-            if place.kind == "partial" and must_sum:
+            if place.power != 1.0:
+                self.chooser.charge(tensor, SAME)
+                self.tensors.settle(tensor, SAME)
+            elif place.kind == "partial" and must_sum:
                 self.chooser.charge(tensor, SAME)
                 self.tensors.materialize(tensor, SAME)
             elif place.outer != ONCE or (place.kind != "partial" and place.factor):

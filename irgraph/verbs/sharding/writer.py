@@ -103,6 +103,11 @@ class Writer:
         product = replace(product, strides=tensor.strides if tensor.dense else None)
         return self.call("aten.mul", [tensor, factor], product)
 
+    def power(self, tensor: Tensor, exponent: float) -> Tensor:
+        """Return a power of each element."""
+        result = self.fresh("power", tensor.dtype, tensor.shape)
+        return self.call("aten.pow", [tensor, exponent], result)
+
     def zeros_like(self, tensor: Tensor) -> Tensor:
         """Return zeros of a tensor's type."""
         zeros = self.fresh("zeros", tensor.dtype, tensor.shape)

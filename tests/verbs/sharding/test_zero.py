@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from math import inf
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from torch.nn import functional
 
 from irgraph.ir.graph import Graph
 from irgraph.ir.ranks import is_collective
-from irgraph.plans.plan import Plan
+from irgraph.plans.plan import Mesh, Plan
 from irgraph.plans.reading import read_plan
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.sharding.shard import shard
@@ -70,6 +71,8 @@ def test_parameters_are_gathered_once(ranks: int) -> None:
 class Clipped:
     """A step whose gradients are clipped by their norm before the update."""
 
+    power = 2.0
+
     def __init__(self, batch: int) -> None:
         self.model = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 4)).to("meta")
         self.optimizer = torch.optim.Adam(self.model.parameters(), foreach=True)
@@ -79,7 +82,7 @@ class Clipped:
         self.optimizer.zero_grad()
         loss = self.model(self.given.to("meta")).square().mean()
         loss.backward()
-        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0, self.power)
         self.optimizer.step()
         return loss.detach()
 
@@ -93,6 +96,67 @@ def clipped() -> Graph:
 @pytest.mark.parametrize("options", [ZERO_1, ZERO_2, {"parameters": "split"}])
 def test_norms_of_gradients_are_of_the_whole_step(options: dict[str, str], ranks: int) -> None:
     proven(clipped(), Plan(ranks, **options))  # type: ignore[arg-type]
+
+
+def test_norms_are_summed_as_by_fsdp() -> None:
+    """FSDP2 sums the squares of the norms of all parameters, a plan those of their norm."""
+    with mesh() as devices:
+        model = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 4))
+        for module in (model[0], model[2], model):
+            fully_shard(module, mesh=devices)
+        model(torch.zeros(4, 16)).square().mean().backward()
+        with Counting() as clip:
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    numbers = len(list(model.parameters()))
+    assert clip.given == {("all_reduce", 4 * numbers): 1}
+    graph = shard(clipped(), Plan(RANKS, parameters="split"), 0).graph
+    calls = [op for op in graph.leaves() if is_collective(op) and op.base == "all_reduce_"]
+    assert [op.inputs[0].nbytes for op in calls] == [4]
+
+
+class LargestClipped(Clipped):
+    """A step whose gradients are clipped by the largest of them."""
+
+    power = inf
+
+
+class CubeClipped(Clipped):
+    """A step whose gradients are clipped by another norm."""
+
+    power = 3.0
+
+
+@pytest.mark.parametrize("mesh", [None, Mesh(2, 2), Mesh(2, 1, 2)])
+@pytest.mark.parametrize("kind", [Clipped, LargestClipped, CubeClipped])
+def test_norms_of_other_powers_are_of_the_whole_step(
+    kind: type[Clipped], mesh: Mesh | None
+) -> None:
+    layers = {"0": "column-parallel"} if mesh == Mesh(2, 2) else {}
+    ranks = mesh.size if mesh else 2
+    plan = Plan(ranks, parameters="split", mesh=mesh, layers=layers)  # type: ignore[arg-type]
+    done = proven(captured(kind), plan)
+    names = [op.base for op in done.graph.leaves()]
+    first = next(i for i, name in enumerate(names) if "norm" in name)
+    end = names.index("clamp")
+    assert GATHER not in names[first:end]
+    assert {"all_reduce_", "all_reduce"} & set(names[first:end])
+
+
+class InPlace(Clipped):
+    """A step that adds to the norm of its gradients in place, and returns it."""
+
+    def __call__(self) -> Tensor:
+        """Return the norm."""
+        self.optimizer.zero_grad()
+        self.model(self.given.to("meta")).square().mean().backward()
+        norm = torch.linalg.vector_norm(self.model[0].weight.grad)
+        norm.add_(1.0)
+        self.optimizer.step()
+        return norm
+
+
+def test_norms_are_written_and_returned() -> None:
+    proven(captured(InPlace), Plan(2, parameters="split"))
 
 
 def test_retained_parameters_move_as_by_fsdp_without_resharding() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from math import prod
+from math import inf, prod
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,7 +18,19 @@ from irgraph.ir.tensor import Tensor
 from irgraph.ops.book import meaning_of
 from irgraph.ops.kinds.lists import PREFIXES
 from irgraph.ops.meaning import Meaning, Merged, letters_of
-from irgraph.ops.places import ONCE, SAME, Outer, Place, partial_claim, split_claim, times
+from irgraph.ops.places import (
+    ONCE,
+    SAME,
+    Outer,
+    Place,
+    norm_claim,
+    partial_claim,
+    split_claim,
+    times,
+)
+
+NORM_POWERS = (2.0, inf)
+"""Powers of norms that pass through further norms and rearrangements as parts."""
 
 COALESCED = "_coalesced"
 """Part of the names of collectives over lists of tensors."""
@@ -64,6 +76,10 @@ def _candidates(op: Op) -> Iterator[Candidate]:
         for term in meaning.linear:
             claim = partial_claim(meaning, term)
             yield Candidate(claim.operands, claim.results)
+        for power in NORM_POWERS:
+            norm = norm_claim(meaning, power)
+            if norm is not None:
+                yield Candidate(norm.operands, norm.results)
         for letter in meaning.letters():
             yield from _split_candidates(op, meaning, letter)
     yield Candidate((SAME,) * len(op.inputs), (SAME,) * count)

@@ -277,13 +277,17 @@ class Chooser:
     def _is_partial(self, op: Op, candidate: Candidate) -> bool:
         """Return whether an operand is a term of a sum that the call may pass on."""
         devices = {tensor.device for tensor in (*op.inputs, *op.outputs)}
-        partial = [
-            tensor
+        is_partial = any(
+            place.kind == "partial" and self._has_terms(tensor, place)
             for tensor, place in zip(op.inputs, candidate.operands, strict=True)
-            if place.kind == "partial"
-        ]
+        )
         stays = len(devices) == 1 or all(tensor.name in self.unread for tensor in op.outputs)
-        return stays and any(self._place(t).kind == "partial" for t in partial)
+        return stays and is_partial
+
+    def _has_terms(self, tensor: Tensor, place: Place) -> bool:
+        """Return whether a tensor is a term of the sum of powers that a place has."""
+        current = self._place(tensor)
+        return current.kind == "partial" and current.power == place.power
 
     def _is_split(self, op: Op, candidate: Candidate) -> bool:
         """Return whether an operand is split already, or the letter is a shared dimension."""
