@@ -125,9 +125,13 @@ def split_claim(meaning: Meaning, letter: str) -> Claim | None:
 
 def _created_letters(meaning: Meaning) -> set[str]:
     """Return the letters that no operand and no argument has: ranks could not share them."""
-    given = {letter for axes in meaning.operands for axis in axes for letter in letters_of(axis)}
-    given |= {letter for axis in meaning.arguments.values() for letter in letters_of(axis)}
-    return set(meaning.letters()) - given
+    operand_letters = {
+        letter for axes in meaning.operands for axis in axes for letter in letters_of(axis)
+    }
+    operand_letters |= {
+        letter for axis in meaning.arguments.values() for letter in letters_of(axis)
+    }
+    return set(meaning.letters()) - operand_letters
 
 
 def _place_along(axes: Axes, letter: str) -> Place | None:
