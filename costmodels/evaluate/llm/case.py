@@ -42,9 +42,14 @@ class RankLayout(Struct, frozen=True):
     @property
     def kind(self) -> str:
         """Forms of parallelism, such as ``TP + PP``."""
-        shared = {"fsdp": "FSDP", "retained": "FSDP", "zero1": "ZeRO-1", "replicated": "DP"}
+        name_by_sharding = {
+            "fsdp": "FSDP",
+            "retained": "FSDP",
+            "zero1": "ZeRO-1",
+            "replicated": "DP",
+        }
         names = [
-            shared[self.sharding] if self.data > 1 else "",
+            name_by_sharding[self.sharding] if self.data > 1 else "",
             "TP" if self.tensor > 1 else "",
             "PP" if self.stages > 1 else "",
         ]
