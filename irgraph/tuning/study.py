@@ -105,8 +105,10 @@ class Study:
 
     def _claim(self, key: str) -> None:
         """Store the key of this space in the study; raise ``IrgraphError`` for another key."""
+        # another process stores its key before its first trial: the trials are read first
+        has_trials = bool(self.optuna.trials)
         stored_key = self.optuna.user_attrs.get(SPACE_ATTRIBUTE)
-        if stored_key is None and not self.optuna.trials:
+        if stored_key is None and not has_trials:
             self.optuna.set_user_attr(SPACE_ATTRIBUTE, key)
         elif stored_key != key:
             hint = "give it another name, or the same model, space and irgraph as before"

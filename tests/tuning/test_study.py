@@ -245,6 +245,26 @@ def test_processes_may_start_one_study_together(tmp_path: Path) -> None:
     )
 
 
+def test_a_process_that_starts_a_study_meanwhile_is_no_other_space(
+    space: SearchSpace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its key is stored, and its first trial begun, while this process reads the study."""
+    storage = f"sqlite:///{tmp_path}/study.db"
+    study_type = engine.load_optuna().study.Study
+    trials = study_type.trials.fget
+    started: list[Study] = []
+
+    def trials_of_a_study_that_begins(study: Any) -> Any:
+        if not started:
+            started.append(study)
+            Study(space, storage=storage, seed=0).ask()
+        return trials(study)
+
+    monkeypatch.setattr(study_type, "trials", property(trials_of_a_study_that_begins))
+    Study(space, storage=storage, seed=1).ask()
+    assert len(trials(started[0])) == 2
+
+
 def test_a_copy_of_the_file_has_all_trials(space: SearchSpace, tmp_path: Path) -> None:
     """While the study is still open: its log is written into the file at the end of each run."""
     study = Study(space, storage=f"sqlite:///{tmp_path}/study.db", seed=0)
