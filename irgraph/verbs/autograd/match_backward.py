@@ -14,7 +14,7 @@ from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.autograd.derive import Derived, derive
 from irgraph.verbs.autograd.legality import check_passed_tensors
-from irgraph.verbs.autograd.region import ForwardRegion, equal, same_type
+from irgraph.verbs.autograd.region import ForwardRegion, equal, results_of, same_type
 from irgraph.verbs.refusal import RefusedError
 
 Item = TypeVar("Item")
@@ -200,7 +200,15 @@ class BackwardMatcher:
             return leaf, min(candidates, key=self.graph.places.__getitem__)
         notes = [(op, f"{op.name} may be it") for op in candidates[:2]]
         reason = f"there are {len(candidates)} of its backward's {leaf.name}"
-        raise UnclearBackwardError(reason, notes)
+        # only its own backward reads an op's result with a gradient: two calls are two backwards
+        kind = RefusedError if self._reads_result(leaf) else UnclearBackwardError
+        raise kind(reason, notes)
+
+    def _reads_result(self, leaf: Op) -> bool:
+        """Return whether a derived call reads a result of the members, and a gradient."""
+        results = results_of(self.members)
+        tensors = [self.names.get(tensor.name) for tensor in leaf.inputs]
+        return None in tensors and any(t is not None and t.name in results for t in tensors)
 
     def _is_repeated(self, leaf: Op, candidates: Sequence[Op], unmatched: Sequence[Op]) -> bool:
         """Return whether candidates are the repetitions of a derived call, in torch's order.

@@ -113,9 +113,10 @@ def _map_tensors(
     """Map derived tensors to the graph; return the mapping, and the swaps of shared gradients."""
     mapping = TensorMapping(NameAllocator(used_names[0]), NameAllocator(used_names[1]))
     mapping.bind_inputs(derived.inputs, region.inputs)
-    for derived_cotangent, cotangent in zip(derived.cotangents, backward.cotangents, strict=True):
+    pairs = zip(derived.cotangents, backward.cotangents, strict=True)
+    for output, (derived_cotangent, cotangent) in zip(backward.region.outputs, pairs, strict=True):
         if derived_cotangent is not None and cotangent is None:
-            raise RefusedError("the new ops need the gradient of a result that had none")
+            raise RefusedError(f"%{output.name} would get a gradient that it did not have")
         if derived_cotangent is not None and cotangent is not None:
             mapping.bind_inputs([derived_cotangent], [cotangent])
     _bind_outputs(mapping, derived, backward.region)
@@ -237,16 +238,15 @@ def with_backward(graph: Graph, removal: Removal) -> Removal:
     zeroed = [(t, backward.region.inputs[i]) for i, t in backward.gradients.items()]
     zeroed = [(t, source) for t, source in zeroed if source.name != new.name]
     refused = [source.name for t, source in zeroed if not _may_be_zeros(graph, t, source)]
+    cotangent = backward.cotangents[0]
     if (
         refused
+        or cotangent is None
         or new.name not in gradients
         or [t.name for t in backward.region.outputs] != [old.name]
     ):
         name = min(refused, default=new.name)
         raise RefusedError(f"%{name} has a gradient of its own, or none is made for it")
-    cotangent = backward.cotangents[0]
-    if cotangent is None:
-        raise RefusedError(f"%{old.name} has no gradient")
     gradient_swap = (gradients[new.name], cotangent)
     ops = (*removal.ops, *backward.leaves)
     return Removal(ops, (*removal.swaps, gradient_swap), tuple(zeroed))
