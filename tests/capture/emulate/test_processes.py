@@ -14,6 +14,7 @@ from irgraph.capture.live import capture, capture_file
 from irgraph.diagnostics import IrgraphError
 from irgraph.ops.verify import verify
 from irgraph.predict.prediction import predict
+from irgraph.schedule.memory.peak import peak_memory
 from irgraph.text import parse, print_graph
 
 DDP = """
@@ -320,10 +321,13 @@ def test_parameters_are_initialised_after_their_distribution(tmp_path: Path) -> 
     """As pytorch/examples does: random numbers in place, on a ``DTensor`` of the card."""
     file = tmp_path / "train.py"
     file.write_text(INITIALISED)
-    names = [op.name for op in capture_file(str(file), ranks=2, rank=0).graph.leaves()]
+    graph = capture_file(str(file), ranks=2, rank=0).graph
+    names = [op.name for op in graph.leaves()]
     assert names.count("c10d._reduce_scatter_base_") == 3
     assert names.count("_c10d_functional.all_reduce") == 1
     assert not any("uniform" in name or "normal_" in name for name in names)
+    # the shards on the card replace those on meta
+    assert "inputs" not in peak_memory(graph).by_kind
 
 
 SPAWNED = """

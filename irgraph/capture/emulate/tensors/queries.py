@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import FrameType
 from typing import Protocol
 
@@ -16,6 +16,9 @@ QUERY_FRAMES = 4
 
 WRAPPER_MODULES = ("torch.utils._device", "torch.overrides")
 """Modules whose calls are in between if a default device is set."""
+
+SHARDING_MODULES = ("torch.distributed.fsdp._fully_shard._fsdp_param",)
+"""Modules of torch that replace a parameter's shard unless the parameter is still on meta."""
 
 TYPES = "torch.cuda."
 """Prefix of the names of a card's tensor types, such as ``torch.cuda.FloatTensor``."""
@@ -30,13 +33,16 @@ class Translator(Protocol):
         """Return ``meta`` for a value that names ``cuda``."""
 
 
-def is_called_by_program(frames: int = QUERY_FRAMES) -> bool:
-    """Return whether the code ``frames`` calls further out is the program's, not torch's."""
+def is_called_by_program(frames: int = QUERY_FRAMES, modules: Collection[str] = ()) -> bool:
+    """Return whether the code ``frames`` calls further out is the program's, not torch's.
+
+    Code of the listed ``modules`` of torch counts as the program's.
+    """
     frame: FrameType | None = sys._getframe(frames)
     while frame is not None and frame.f_globals.get("__name__") in WRAPPER_MODULES:
         frame = frame.f_back
     name = frame.f_globals.get("__name__", "") if frame is not None else ""
-    return name.partition(".")[0] not in ("torch", "irgraph")
+    return name in modules or name.partition(".")[0] not in ("torch", "irgraph")
 
 
 def device_queries(translator: Translator) -> Mapping[Torch, Callable[..., Torch]]:
@@ -48,8 +54,8 @@ def device_queries(translator: Translator) -> Mapping[Torch, Callable[..., Torch
     def is_on_card(subject: Torch) -> bool:
         return translator.names_cuda and tensor.device.__get__(subject) == meta
 
-    def poses_as_cuda(subject: Torch) -> bool:
-        return is_on_card(subject) and is_called_by_program(QUERY_FRAMES + 1)
+    def poses_as_cuda(subject: Torch, modules: Collection[str] = ()) -> bool:
+        return is_on_card(subject) and is_called_by_program(QUERY_FRAMES + 1, modules)
 
     def device(self: Torch) -> Torch:
         if poses_as_cuda(self):
@@ -60,7 +66,7 @@ def device_queries(translator: Translator) -> Mapping[Torch, Callable[..., Torch
         return bool(tensor.is_cuda.__get__(self)) or poses_as_cuda(self)
 
     def is_meta(self: Torch) -> bool:
-        return bool(tensor.is_meta.__get__(self)) and not poses_as_cuda(self)
+        return bool(tensor.is_meta.__get__(self)) and not poses_as_cuda(self, SHARDING_MODULES)
 
     def get_device(self: Torch) -> int:
         return local_rank() if poses_as_cuda(self) else int(tensor.get_device(self))
