@@ -63,6 +63,10 @@ HALVED = """replace { %a = aten.slice(%x, dim = %d, start = 0, end = %h)  %y = a
         ("%d == 1 and %h > 1", "%h is 3, but no new op takes it"),
         ("%d == 1 or 2 * %h == %x.shape[-1]", "%d is 1, but no new op takes it"),
         ("%d + 2 == %h", "%d is 1, but no new op takes it"),
+        ("%x.shape[%d] == 6 and %h == 3", "%d is 1, but no new op takes it"),
+        ("%d // 5 == 0 and %h == 3", "%d is 1, but no new op takes it"),
+        ("0 * %d == 0 and %h == 3", "%d is 1, but no new op takes it"),
+        ("%d == 1 and %h - %h == 0", "%h is 3, but no new op takes it"),
     ],
 )
 def test_an_equation_determines_an_argument(condition: str, problem: str) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from irgraph.facts import facts_of
 from irgraph.ir.op import Op, tensors_in
 from irgraph.ir.schema import parse_schema
 from irgraph.ir.tensor import Tensor
-from irgraph.language.expressions.nodes import Binary, Expression, Literal, Variable
+from irgraph.language.expressions.equations import equations
+from irgraph.language.expressions.nodes import Expression, Literal
 from irgraph.language.expressions.values import spell
 from irgraph.language.patterns.align import required_arguments
 from irgraph.language.patterns.arguments import PassedArgument
@@ -37,7 +38,7 @@ class Losses:
     ) -> None:
         self.index, self.new_ops, self.required_results = index, new_ops, required_results
         self.condition = condition
-        self.equations = tuple(_equations(condition))
+        self.equations = tuple(equations(condition))
         self.order = AccessOrder(index, new_ops)
         self.has_rest = any(isinstance(part, Rest) for new in new_ops for part in new.parts)
         self.schema_names = frozenset(parse_schema(text).name for text in index.graph.schemas)
@@ -120,7 +121,7 @@ class Losses:
     def _check_values(self, match: Match, first: Op) -> None:
         """Refuse to drop an argument that the pattern names, even if a group or condition uses it.
 
-        An equation with a single such argument determines it: then it is not lost.
+        An equation that determines such an argument says what it is: then it is not lost.
         """
         dropped = {
             name
@@ -128,8 +129,8 @@ class Losses:
             if isinstance(value, bool | int | float | str)
             and not any(name in new.all_names for new in self.new_ops)
         }
-        unknown = [names & dropped for names in self.equations]
-        dropped -= {name for names in unknown if len(names) == 1 for name in names}
+        determined = [equation.determined(dropped) for equation in self.equations]
+        dropped = dropped.difference(*determined)
         for name in sorted(dropped):
             reason = f"%{name} is {spell(match.values[name])}, but no new op takes it"
             raise RefusedError(reason, [(first, "has it")])
@@ -158,16 +159,6 @@ def _check_own_results(match: Match, new_ops: Sequence[NewOp], first: Op) -> Non
 
 def _bound_tensors(match: Match, names: Sequence[str]) -> Iterable[Tensor]:
     return tensors_in([match.values[name] for name in names if name in match.values])
-
-
-def _equations(condition: Expression | None) -> Iterator[frozenset[str]]:
-    """Yield the names of the pattern in each equation that a condition requires."""
-    if isinstance(condition, Binary) and condition.operator == "and":
-        yield from _equations(condition.left)
-        yield from _equations(condition.right)
-    elif isinstance(condition, Binary) and condition.operator == "==":
-        variables = (node for node in condition.walk() if isinstance(node, Variable))
-        yield frozenset(variable.name for variable in variables)
 
 
 def rest_of(match: Match) -> Sequence[PassedArgument]:
