@@ -20,6 +20,12 @@ from irgraph.ir.tf32 import plain_name
 from irgraph.overheads.format import FORMAT, HostFile, OpEntry, Stat, pooled
 from irgraph.overheads.physics import MAX_US, contradictions, impossible_times, range_errors
 
+TABLE_KEYS = (b'"format"', b'"T1"')
+"""Keys at the beginning of a table's file, in any order."""
+
+MAX_START = 4096
+"""Maximum number of bytes of that beginning."""
+
 LEVELS = ("op+shape", "op", "category", "global", "default table")
 """Levels of a look-up, best first: the same operation on the same shapes; the same operation; the
 mean over operations of its category (of T5, over calls that also call nothing else); the mean over
@@ -235,6 +241,18 @@ def host_table(file: HostFile) -> HostTable:
 def list_hosts() -> tuple[str, ...]:
     """Return the names of the shipped tables."""
     return tuple(sorted(backend().hosts()))
+
+
+def is_table(name_or_path: str) -> bool:
+    """Return whether a name is of a table, or the first bytes of a file are those of a table."""
+    if name_or_path in list_hosts() or name_or_path.startswith("db:"):
+        return True
+    path = Path(name_or_path)
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        start = file.read(MAX_START)
+    return all(key in start for key in TABLE_KEYS)
 
 
 def load_host(name_or_path: str) -> HostTable:

@@ -17,15 +17,9 @@ from irgraph.overheads.extract import ProfilerCost, ir_name
 from irgraph.overheads.format import OpEntry, Stat
 from irgraph.overheads.recording import recording_of
 from irgraph.overheads.samples import HostSample, Samples
-from irgraph.overheads.table import SCALED_HOST, HostTable, list_hosts, load_host
+from irgraph.overheads.table import SCALED_HOST, HostTable, is_table, load_host
 from irgraph.replay.host_times import HostTimes
 from irgraph.replay.replay import Replayer
-
-TABLE_START = re.compile(rb'\s*\{\s*"format"\s*:\s*\d+\s*,\s*"name"')
-"""Beginning of a host table's file."""
-
-MAX_START = 200
-"""Maximum number of bytes of that beginning."""
 
 ANY_SHAPE = "*"
 """Shape of these samples, which no call has: they are not of equal shapes."""
@@ -46,16 +40,13 @@ class TableTimes(Struct, frozen=True):
     times: HostTimes
 
 
-def is_table(name_or_path: str) -> bool:
-    """Return whether a name or a path is of a host table, instead of a trace."""
+def names_table(name_or_path: str) -> bool:
+    """Return whether a name or a path is of a host table, instead of a trace.
+
+    No trace has a name without a file: it is a table's, which ``table_times`` may not know.
+    """
     base = scaled[1] if (scaled := SCALED_HOST.fullmatch(name_or_path)) else name_or_path
-    if base == DEFAULT_HOST or base in list_hosts() or base.startswith("db:"):
-        return True
-    path = Path(base)
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return TABLE_START.match(file.read(MAX_START)) is not None
+    return base == DEFAULT_HOST or is_table(base) or not (base == "-" or Path(base).exists())
 
 
 def table_times(replayer: Replayer, name: str, *, match_speed: bool) -> TableTimes:

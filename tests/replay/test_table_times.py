@@ -13,7 +13,7 @@ from costmodels.hosts.writing import encode
 from irgraph.cli.main import app, main
 from irgraph.overheads.table import LAUNCH_STD, list_hosts, load_host
 from irgraph.replay.replay import build_replayer
-from irgraph.replay.table_times import is_table, table_times
+from irgraph.replay.table_times import names_table, table_times
 
 TRACE = "traces/resnet18_RTX2080Ti/kineto.json.gz"
 
@@ -58,11 +58,22 @@ def test_the_origin_is_named(data_dir: Path) -> None:
 
 def test_tables_are_known_by_name_or_content(tmp_path: Path) -> None:
     table, trace = tmp_path / "table.json", tmp_path / "trace.json"
-    table.write_bytes(encode(load_host("v100").file))
+    content = json.loads(encode(load_host("v100").file))
+    # in another order, as other programs write it
+    table.write_text(json.dumps({"T1": content.pop("T1"), **content}))
     trace.write_text('{"traceEvents": []}')
     named = ("default", "default@1.5x", "v100@9us", *list_hosts())
-    assert all(is_table(name) for name in (*named, str(table), f"{table}@2x"))
-    assert not any(is_table(name) for name in (str(trace), "none", str(tmp_path / "absent.json")))
+    assert all(names_table(name) for name in (*named, str(table), f"{table}@2x"))
+    assert not any(names_table(name) for name in (str(trace), str(tmp_path), "-"))
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["h100-torch-2.1", "h100-torch-2.1@4.9us"])
+def test_an_unknown_name_suggests_a_table(
+    name: str, data_dir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", str(data_dir / TRACE), "--overheads", name]) == 2
+    assert "did you mean 'h100-torch-2.11'?" in capfd.readouterr().err
 
 
 @pytest.mark.data

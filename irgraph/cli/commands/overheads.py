@@ -126,7 +126,7 @@ def _table(
     from irgraph.overheads.cpu_calls import is_cpu_trace
     from irgraph.overheads.extract import NO_COST, extract, merge, subtract_cost
     from irgraph.overheads.rules import find_rule
-    from irgraph.overheads.table import load_host
+    from irgraph.overheads.table import is_table, load_host
 
     rule = find_rule(outliers)
     title = name or Path(sources[0]).name.partition(".")[0]
@@ -182,20 +182,6 @@ def _print_recordings(trees: list[Tree], cost: ProfilerCost | None) -> list[Prof
         elif recording.observer:
             print_error(f"warning: {Path(tree.trace.source).name}: host times include an observer")
     return recordings
-
-
-def is_table(path: str) -> bool:
-    """Return whether a path names a shipped host table or, by its first bytes, a table file."""
-    from irgraph.overheads.table import list_hosts
-
-    if path in list_hosts():
-        return True
-    try:
-        with Path(path).open("rb") as file:
-            start = file.read(4096)
-    except OSError:
-        return False
-    return b'"format"' in start and b'"T1"' in start
 
 
 def _records(file: HostFile, other: HostFile | None) -> list[dict[str, Any]]:

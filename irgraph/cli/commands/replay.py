@@ -84,11 +84,11 @@ def replay(
     from irgraph.diagnostics import SourceSpan, fail
     from irgraph.replay.host_times import HostTimes
     from irgraph.replay.recorded_step import RecordedStep
-    from irgraph.replay.table_times import is_table, table_times
+    from irgraph.replay.table_times import names_table, table_times
 
     trees = reading.trees(traces)
-    has_table = is_table(overheads)
     is_own = overheads in ("own", "table")
+    has_table = not is_own and names_table(overheads)
     other = None if is_own or has_table else _load_other(overheads, reading.selection)
     replays: list[Replayed] = []
     own_replays: list[Replayed] = []
