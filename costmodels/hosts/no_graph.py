@@ -22,14 +22,15 @@ MIN_SHARE = 0.5
 def no_graph_ratio(files: Iterable[HostFile]) -> float:
     """Return the time of operations without a graph over their time with one.
 
-    It is 1 if no traced step is an inference.
+    It is 1 if no traced step is an inference that has enough in common with a training step.
 
     Args:
         files: tables of single traced steps.
     """
     steps = list(files)
     training = [file for file in steps if _builds_graph(file)]
-    ratios = [_median_ratio(file, training) for file in steps if not _builds_graph(file)]
+    inferences = [file for file in steps if not _builds_graph(file)]
+    ratios = [ratio for file in inferences if (ratio := _median_ratio(file, training))]
     return round(math.exp(fmean(math.log(ratio) for ratio in ratios)), 2) if ratios else 1.0
 
 
@@ -39,8 +40,9 @@ def _builds_graph(file: HostFile) -> bool:
 
 
 def _median_ratio(inference: HostFile, training: Sequence[HostFile]) -> float:
-    """Return the median, over training steps, of an inference's time over theirs."""
-    return median(ratio for file in training if (ratio := _time_ratio(inference, file)))
+    """Return the median, over training steps, of an inference's time over theirs, 0 if none."""
+    ratios = [ratio for file in training if (ratio := _time_ratio(inference, file))]
+    return median(ratios) if ratios else 0.0
 
 
 def _time_ratio(inference: HostFile, training: HostFile) -> float:

@@ -129,6 +129,11 @@ def test_a_step_reserves_its_tensors_at_their_peak(expandable: bool) -> None:
     assert irgraph.reserved_memory(graph, expandable=expandable) == 3 * 40 * MIB
 
 
+def test_a_device_without_tensors_is_refused() -> None:
+    with pytest.raises(irgraph.IrgraphError, match="no device 'gpu1'; did you mean 'gpu0'"):
+        irgraph.reserved_memory(irgraph.parse(STEP), "gpu1")
+
+
 def changes(trace: Path) -> Iterator[dict[str, Any]]:
     """Yield the recorded allocations and frees of a trace's GPU in order."""
     with gzip.open(trace, "rt") as file:

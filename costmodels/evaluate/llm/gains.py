@@ -28,10 +28,10 @@ def gain_series(folder: Path, outcome_of: Callable[[LlmCase], CaseOutcome | None
         pair = [rows.get(gain[name]) for name in ("before_id", "after_id")]
         cases = [training_case(row) for row in pair if row is not None]
         outcomes = [outcome_of(case) for case in cases if isinstance(case, LlmCase)]
-        before, *others = filter(None, outcomes) if len(outcomes) == len(pair) else (None,)
-        if before is None or not others:
+        captured = [outcome for outcome in outcomes if outcome is not None]
+        if len(captured) < len(pair):
             continue
-        (after,) = others
+        before, after = captured
         name = f"{before.case.name} to {after.case.name.partition(',')[0]}"
         predicted = after.predicted_rate / before.predicted_rate
         measured = after.measured_rate / before.measured_rate

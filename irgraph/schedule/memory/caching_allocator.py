@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
-from irgraph.ir.graph import Graph
-from irgraph.schedule.memory.peak import ROUND, Lifetimes
+from irgraph.ir.graph import Graph, check_graph
+from irgraph.schedule.memory.peak import ROUND, Lifetimes, check_device
 
 MIB = 2**20
 
@@ -194,7 +194,11 @@ def reserved_memory(graph: Graph, device: str = "", *, expandable: bool = False)
         graph: the step.
         device: one of its devices; its first one by default.
         expandable: whether the allocator uses expandable segments.
+
+    Raises ``IrgraphError`` (exit code 2) for a device that the step does not use.
     """
+    check_graph(graph)
+    check_device(graph, device)
     lifetimes = Lifetimes(graph, device or graph.device)
     allocator = CachingAllocator(expandable)
     created, deleted = _changes(lifetimes)

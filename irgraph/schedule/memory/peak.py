@@ -80,11 +80,7 @@ def peak_memory(graph: Graph, device: str = "", *, rounded: int = ROUND) -> Memo
     for a device that the step does not use, or a multiple below 1.
     """
     check_graph(graph)
-    device_names = {graph.device, "cpu", *(graph_device.name for graph_device in graph.devices)}
-    if device and device not in device_names:
-        message = f"the model has no device {device!r}{suggestion(device, device_names)}"
-        hint = f"its devices: {', '.join(sorted(device_names))}; a card is no device of a model"
-        raise fail(message, hint=hint, exit_code=2)
+    check_device(graph, device)
     if rounded < 1:
         raise fail(f"rounded: give a whole number from 1, not {rounded!r}", exit_code=2)
     leaves, bytes_by_kind = memory_by_op(graph, device, rounded=rounded)
@@ -94,6 +90,15 @@ def peak_memory(graph: Graph, device: str = "", *, rounded: int = ROUND) -> Memo
     peak_op = leaves[top] if leaves else None
     by_kind = {kind: int(values[top]) for kind, values in bytes_by_kind.items() if values[top]}
     return Memory(int(total[top]), peak_op, by_kind, before)
+
+
+def check_device(graph: Graph, device: str) -> None:
+    """Raise ``IrgraphError`` (exit code 2) for a device that a step does not use; ``""`` is any."""
+    device_names = {graph.device, "cpu", *(graph_device.name for graph_device in graph.devices)}
+    if device and device not in device_names:
+        message = f"the model has no device {device!r}{suggestion(device, device_names)}"
+        hint = f"its devices: {', '.join(sorted(device_names))}; a card is no device of a model"
+        raise fail(message, hint=hint, exit_code=2)
 
 
 def memory_by_op(

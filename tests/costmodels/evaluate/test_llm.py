@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from costmodels.evaluate.llm.case import LlmCase, RankLayout
 from costmodels.evaluate.llm.evaluation import BASELINE, evaluate_llm, evaluate_selections
-from costmodels.evaluate.llm.gains import ordered_pairs
+from costmodels.evaluate.llm.gains import gain_series, ordered_pairs
 from costmodels.evaluate.llm.outcome import CaseOutcome
 from costmodels.evaluate.llm.programs import micro_batch, sharded_step
 from costmodels.evaluate.llm.rows import SLOW_NETWORK, card_of, training_case
@@ -174,6 +174,18 @@ def test_order_of_layouts() -> None:
     outcomes = [outcome(100, 10), outcome(120, 11), outcome(140, 9), outcome(121, 50)]
     # 120 and 121 are too near each other; 140 is predicted fastest, 121 slower than 140
     assert ordered_pairs(outcomes) == {"made up": (5, 2)}
+
+
+def test_a_gain_needs_both_steps(tmp_path: Path) -> None:
+    for name, rows in (
+        ("llm_training", [ROW, {**ROW, "id": "X-2"}]),
+        ("llm_gains", [{"kind": "rounds", "before_id": "X-1", "after_id": "X-2"}]),
+    ):
+        with (tmp_path / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    assert gain_series(tmp_path, lambda case: None) == []
 
 
 def test_rows_beyond_the_maximum_are_counted() -> None:

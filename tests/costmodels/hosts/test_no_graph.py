@@ -45,8 +45,11 @@ def test_launches_early_and_late_are_one_time() -> None:
     assert no_graph_ratio([late, step(10.0, trains=True)]) == 0.6
 
 
-@pytest.mark.parametrize("files", [[step(10.0, trains=True)], []])
-def test_without_an_inference_there_is_no_ratio(files: list[HostFile]) -> None:
+@pytest.mark.parametrize(
+    "files",
+    [[step(10.0, trains=True)], [], [step(6.0)], [step(6.0, name="a.b"), step(9.0, trains=True)]],
+)
+def test_without_a_pair_of_steps_there_is_no_ratio(files: list[HostFile]) -> None:
     assert no_graph_ratio(files) == 1.0
 
 
