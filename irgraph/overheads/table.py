@@ -244,7 +244,7 @@ def list_hosts() -> tuple[str, ...]:
 
 
 def is_table(name_or_path: str) -> bool:
-    """Return whether a name is of a table, or the first bytes of a file are those of a table."""
+    """Return whether a name or the first bytes of a file belong to a table."""
     if name_or_path in list_hosts() or name_or_path.startswith("db:"):
         return True
     path = Path(name_or_path)

@@ -43,7 +43,7 @@ class TableTimes(Struct, frozen=True):
 def names_table(name_or_path: str) -> bool:
     """Return whether a name or a path is of a host table, instead of a trace.
 
-    No trace has a name without a file: it is a table's, which ``table_times`` may not know.
+    A name without a file is a table's, unknown or not: traces are files.
     """
     base = scaled[1] if (scaled := SCALED_HOST.fullmatch(name_or_path)) else name_or_path
     return base == DEFAULT_HOST or is_table(base) or not (base == "-" or Path(base).exists())

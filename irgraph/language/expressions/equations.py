@@ -1,4 +1,4 @@
-"""Equations of a condition: which value of a pattern each of them determines."""
+"""Equations of a condition, each of which may determine a value of a pattern."""
 
 from __future__ import annotations
 

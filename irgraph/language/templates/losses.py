@@ -121,7 +121,7 @@ class Losses:
     def _check_values(self, match: Match, first: Op) -> None:
         """Refuse to drop an argument that the pattern names, even if a group or condition uses it.
 
-        An equation that determines such an argument says what it is: then it is not lost.
+        An argument that an equation determines is not lost.
         """
         dropped = {
             name
