@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
+from math import prod
 
 from irgraph.axes.relations import (
     ConstrainedOp,
@@ -96,9 +98,21 @@ class _Constraints:
                 parts = {letter: iter(self._keys[letter]) for letter in axis.letters}
                 pieces = tuple(next(parts[letter]) for letter in axis.letters)
                 relation.sums.append(Sum(total, pieces))
-            elif isinstance(axis, Merged) and self._keys.keys() >= set(axis.letters):
-                factors = tuple(map(self._key, axis.letters))
-                relation.products.append(Product(factors, (total,)))
+            elif isinstance(axis, Merged):
+                self._add_merged(relation, total, axis)
+
+    def _add_merged(self, relation: Relation, total: SizeKey, axis: Merged) -> None:
+        """Add that a merged axis is the product of its letters, or a fixed multiple of one."""
+        meaning = self._meaning
+        present = [letter for letter in axis.letters if letter in self._keys]
+        missing = [letter for letter in axis.letters if letter not in self._keys]
+        if not missing:
+            relation.products.append(Product(tuple(map(self._key, present)), (total,)))
+        elif len(present) == 1 and meaning.fixed & meaning.sizes.keys() >= set(missing):
+            count = prod(meaning.sizes[letter] for letter in missing)
+            part = self._key(present[0])
+            relation.slopes.append(Slope(part, total, Fraction(count)))
+            relation.slopes.append(Slope(total, part, Fraction(1, count)))
 
 
 def _reshape_relation(site: ConstrainedOp, meaning: Meaning) -> Relation:

@@ -62,7 +62,7 @@ def shrunk(op: Op, meaning: Meaning) -> Op:
 
 
 def small_sizes(op: Op, meaning: Meaning) -> dict[str, int]:
-    """Return small, different, even sizes of letters."""
+    """Return small, different, even sizes of letters; those that are fixed stay."""
     old = sizes_of(op, meaning)
     even = count(4, 2)
     windows = {letter for slope in meaning.slopes for letter in (slope.cause, slope.effect)}
@@ -70,7 +70,9 @@ def small_sizes(op: Op, meaning: Meaning) -> dict[str, int]:
     for letter in meaning.letters():
         size = old.get(letter, 0)
         is_window = letter in windows or (letter in meaning.mixed and TAP.fullmatch(letter))
-        if is_window or meaning.sizes_by_torch:
+        if letter in meaning.fixed:
+            sizes[letter] = meaning.sizes.get(letter, size)
+        elif is_window or meaning.sizes_by_torch:
             sizes[letter] = min(size, MAX_WINDOW) if letter in windows else size
         elif size in (0, 1, 2):
             sizes[letter] = size or next(even)

@@ -91,7 +91,9 @@ def size_claim(graph: Graph, axis: Axis, size: int) -> tuple[str, str, str]:
     except ShapeError as error:
         return "false", f"{axis} = {size}", str(error)
     outcome = "true" if found == recorded(after) else "false"
-    return outcome, f"{axis} = {size}", f"{found}, not {recorded(after)}"
+    operands = ", ".join(str(tensor.shape) for tensor in after.inputs)
+    reason = f"of {operands} torch makes {found}, not {recorded(after)}"
+    return outcome, f"{axis} = {size}", reason
 
 
 @pytest.mark.long

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from irgraph.ops.call import Call
 from irgraph.ops.kinds.elements import by_element
-from irgraph.ops.meaning import ONE, Axes, Meaning, Result
+from irgraph.ops.meaning import ONE, Axes, Meaning, Merged, Result
 from irgraph.ops.operator import Trait, operators
 from irgraph.ops.patterns import Rule, linear_sets
 from irgraph.ops.shapes import letters, replaced, without
@@ -115,6 +115,28 @@ def _top(call: Call) -> Meaning | None:
     )
 
 
+def _gated(call: Call) -> Meaning | None:
+    """Return the meaning of ``glu``: one half of an axis scaled by the other's sigmoid."""
+    operand = call.tensor("self")
+    if operand is None or not operand.rank:
+        return None
+    index = call.axis("dim", operand.rank, -1)
+    if operand.shape[index] % 2:
+        return None
+    axes = letters(operand.rank)
+    halves = Merged(("half", str(axes[index])))
+    joined: Axes = (*axes[:index], halves, *axes[index + 1 :])
+    is_gradient = call.tensor("grad_output") is not None
+    return Meaning(
+        operands=(axes, joined) if is_gradient else (joined,),
+        results=(Result(joined if is_gradient else axes),) * len(call.outputs),
+        mixed=frozenset({"half"}),
+        linear=linear_sets(call, ("grad_output",)),
+        fixed=frozenset({"half"}),
+        sizes={"half": 2},
+    )
+
+
 OPERATORS = {
     **operators(reduction("self"), "sum nansum"),
     **operators(reduction("self", mean=True), "mean"),
@@ -136,4 +158,5 @@ OPERATORS = {
         along("grad_output", "grad_output"), "_softmax_backward_data _log_softmax_backward_data"
     ),
     **operators(_top, "topk"),
+    **operators(_gated, "glu glu_backward"),
 }

@@ -81,6 +81,18 @@ class Groups(nn.Module):
         return self.scores(self.norm(self.body(x)).relu().mean((2, 3)))
 
 
+class Gates(nn.Module):
+    """Half of the channels of a convolution, scaled by the other half."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.scores = nn.Conv2d(3, 16, 3), nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return scores."""
+        return self.scores(functional.glu(self.body(x), 1).mean((2, 3)))
+
+
 class Recurrent(nn.Module):
     """Layers over sequences in both directions, which save a workspace for their gradient."""
 
@@ -280,7 +292,7 @@ class Boxes(nn.Module):
 
 MODELS = [
     Encoder, Detector, Branches, Groups, Recurrent, Bags, Heads, Experts, Patches, Residual,
-    Segmenter, Inception, Boxes,
+    Segmenter, Inception, Boxes, Gates,
 ]  # fmt: skip
 
 
@@ -333,7 +345,7 @@ def test_offsets_of_the_bags_of_all_ranks_are_refused() -> None:
         shard(graph, plan_of(graph, 2), 0)
 
 
-@pytest.mark.parametrize("model", [Patches, Heads, Recurrent, Experts, Inception, Boxes])
+@pytest.mark.parametrize("model", [Patches, Heads, Recurrent, Experts, Inception, Boxes, Gates])
 def test_ranks_exchange_no_activations(model: type[nn.Module]) -> None:
     """Samples may lie within an axis of tokens: ``[5 * B, 16]`` is split in 5 runs."""
     of_rank = shard(step_of(model), plan_of(step_of(model), 2), 1).graph
