@@ -13,6 +13,7 @@ from irgraph.api import rewrite
 from irgraph.capture.live import capture
 from irgraph.execute import compare
 from irgraph.ir.graph import Graph
+from irgraph.language import load_script, run
 from irgraph.ops.verify import verify
 from tests.execute.models import Step, sgd
 
@@ -66,3 +67,16 @@ def test_it_is_the_program_with_one_product() -> None:
 def test_an_input_whose_gradient_has_other_parts_is_left_alone() -> None:
     graph = graph_of(False, shared=True)
     assert rewrite(graph, "fuse-qkv").graph == graph
+
+
+def test_layers_without_biases_are_no_match_of_those_with_biases() -> None:
+    model = nn.ModuleList(nn.Linear(8, 8, bias=False) for _ in range(3)).to("meta")
+
+    def infer() -> torch.Tensor:
+        x = torch.zeros(4, 8, device="meta")
+        return torch.stack([layer(x) for layer in model])
+
+    graph = capture(infer, device="meta").graph
+    report = str(run(load_script("apply fuse-qkv"), graph).report)
+    assert "3 ops became 6" in report
+    assert "not replaced" not in report
