@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.call import Call
-from irgraph.ops.meaning import ONE, OPAQUE, Axes, Meaning, Result
+from irgraph.ops.meaning import ONE, OPAQUE, ArgumentKey, Axes, Axis, Meaning, Merged, Result
 from irgraph.ops.operator import Operator, Trait, operators
 from irgraph.ops.patterns import linear_sets, pattern
 from irgraph.ops.shapes import letters
@@ -82,24 +82,27 @@ def _group_norm(call: Call) -> Meaning | None:
     """Return the meaning of a norm over groups of channels and all places of each sample."""
     is_gradient = call.op.base.endswith("_backward")
     image = call.inputs[1] if is_gradient else call.inputs[0]
-    axes: Axes = ("n", "c", *(f"s{i}" for i in range(image.rank - 2)))
-    channels = image.shape[1]
+    groups = call.number("group", 1)
+    if image.rank < 2 or groups < 1 or image.shape[1] % groups:
+        return None
+    channels = Merged(("g", "c"))
+    axes: Axes = ("n", channels, *(f"s{i}" for i in range(image.rank - 2)))
+    by_rank: dict[int, Axes] = {2: ("n", "g"), 1: (channels,)}
 
     def of(tensor: Tensor) -> Axes:
-        if tensor.rank == image.rank and tensor.shape == image.shape:
+        if tensor.shape == image.shape:
             return axes
-        if tensor.rank == 1 and tensor.shape[0] == channels:
-            return ("c",)
-        if tensor.rank == 2:
-            return ("n", "g")
-        return (OPAQUE,) * tensor.rank
+        return by_rank.get(tensor.rank, (OPAQUE,) * tensor.rank)
 
+    sizes: dict[ArgumentKey, Axis] = {("N", -1): "n", ("C", -1): channels, ("group", -1): "g"}
     return Meaning(
         operands=tuple(map(of, call.inputs)),
         results=tuple(Result(of(tensor)) for tensor in call.outputs),
-        mixed=frozenset({"c", "g", *map(str, axes[2:])}),
+        mixed=frozenset({"c", *map(str, axes[2:])}),
         linear=linear_sets(call, ("grad_out",)) if is_gradient else (),
-        arguments={("N", -1): "n"} if "N" in call.arguments else {},
+        arguments={key: axis for key, axis in sizes.items() if key[0] in call.arguments},
+        fixed=frozenset({"c"}),
+        sizes={"c": image.shape[1] // groups},
         sizes_by_torch=True,
     )
 
@@ -139,6 +142,7 @@ OPERATORS = {
     **operators(
         _group_norm,
         "native_group_norm native_group_norm_backward",
-        text="n c! *s!, c!, c! -> n c! *s!, n g!, n g!",
+        text="n (g c!) *s!, (g c!), (g c!) -> n (g c!) *s!, n g, n g",
+        traits=[Trait.CONTIGUOUS],
     ),
 }

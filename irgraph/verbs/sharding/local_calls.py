@@ -12,9 +12,10 @@ from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value, tensors_in
 from irgraph.ir.tensor import Tensor, canonical_strides
-from irgraph.ops.book import meaning_of
+from irgraph.ops.book import meaning_of, names_with
 from irgraph.ops.inference import ShapeError, infer
 from irgraph.ops.local import letters_of_arguments, local_call
+from irgraph.ops.operator import Trait
 from irgraph.ops.places import OWN, SAME, Place
 from irgraph.verbs.refusal import op_refusal
 from irgraph.verbs.sharding.choices.candidates import positions
@@ -41,6 +42,7 @@ class LocalCalls:
 
     def __init__(self, graph: Graph, shares: Shares, write: Writer) -> None:
         self.graph, self.shares, self.write = graph, shares, write
+        self.contiguous_names = names_with(Trait.CONTIGUOUS)
 
     def expected_shape(self, tensor: Tensor, place: Place) -> tuple[int, ...]:
         """Return the shape of a rank's tensor in a place."""
@@ -92,6 +94,8 @@ class LocalCalls:
         )
         if op.base.startswith("_fused_"):
             call = self._align_gradients(op, call)
+        elif op.name in self.contiguous_names:
+            call = self._in_one_order(call)
         elif op.base.endswith("_backward"):
             call = self._with_order(op, call)
         call, types = self._infer_call(op, call)
@@ -154,6 +158,12 @@ class LocalCalls:
         else:
             buffer, offset = tensor.buffer, self.shares.whole_size(tensor.offset)
         return replace(tensor, shape=shape, strides=inferred.strides, buffer=buffer, offset=offset)
+
+    def _in_one_order(self, call: Op) -> Op:
+        """Return a call of contiguous tensors, if one of them is a block with gaps."""
+        if all(tensor.dense for tensor in call.inputs):
+            return call
+        return self._with_contiguous(call, [t for t in call.inputs if not t.contiguous])
 
     def _with_order(self, op: Op, call: Op) -> Op:
         """Return a gradient's call on contiguous blocks of contiguous tensors.

@@ -18,6 +18,7 @@ from irgraph.text import parse
 from irgraph.verbs.refusal import RefusedError
 from irgraph.verbs.sharding.shard import shard
 from tests.execute.test_parallel_layers import HEADS, PAIRS, WIDTH, WORDS, Layer, captured
+from tests.verbs.sharding.test_captured_models import step_of
 
 LENGTH = 8
 
@@ -105,6 +106,47 @@ def test_causal_attention_exchanges_the_sequence_for_heads() -> None:
     """A causal mask depends on positions, so blocks of heads attend (arXiv:2309.14509)."""
     model = proven(language(), Plan(2, pins={"0": "split 1"}))
     assert [name for name, _ in moves(model, "forward")] == ["all_to_all_single"] * 4
+
+
+class Grouped(nn.Module):
+    """A norm over groups of channels, between convolutions."""
+
+    groups, order = 4, torch.contiguous_format
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.norm = nn.Conv2d(3, 8, 3), nn.GroupNorm(self.groups, 8)
+        self.next, self.scores = nn.Conv2d(8, 6, 3), nn.Linear(6, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return scores."""
+        images = self.body(x.contiguous(memory_format=self.order))
+        return self.scores(self.next(self.norm(images).relu()).mean((2, 3)))
+
+
+class Last(Grouped):
+    """The same with channels in the last place of memory."""
+
+    order = torch.channels_last
+
+
+class Single(Grouped):
+    """The same with one group, which ranks cannot share."""
+
+    groups = 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "groups"), [(Grouped, 2), (Last, 2), (Single, 1)], ids=["rows", "last", "single"]
+)
+def test_a_group_norm_runs_on_groups_of_channels(kind: type[nn.Module], groups: int) -> None:
+    model = proven(step_of(kind), Plan(2, pins={"body": "split 1"}))
+    norms = [op for op in model.leaves() if "group_norm" in op.name]
+    assert [(op.attributes["C"], op.attributes["group"]) for op in norms] == [
+        (8 if groups == 1 else 4, groups)
+    ] * 2
+    moved = [op.base for op in model.leaves() if is_collective(op) and op.phase == "forward"]
+    assert moved == ["all_gather_into_tensor" if groups == 1 else "all_reduce_"]
 
 
 def test_pins_on_a_mesh() -> None:
