@@ -18,6 +18,7 @@ from irgraph.ir.op import Op
 from irgraph.language.expressions.evaluate import EvaluationError
 from irgraph.predict.caveats import untimed_collectives
 from irgraph.predict.options import PredictFields, PredictOptions, apply_options, predict_options
+from irgraph.predict.power import within_power
 from irgraph.predict.prediction import DEFAULT_DEVICE, predict
 
 
@@ -73,7 +74,8 @@ class _Times:
             if self._levels:
                 last, _ = self._levels[-1]
                 graph = replace(graph, ops=tuple(_expand(last.graph.ops, last)))
-            priced = backend().price(graph, self._options.device or DEFAULT_DEVICE, self._options)
+            device = self._options.device or DEFAULT_DEVICE
+            priced = within_power(backend().price(graph, device, self._options))
             self._levels.append((priced, frozenset(_inner_ops(priced))))
         return self._levels[level][0]
 

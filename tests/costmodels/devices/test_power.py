@@ -11,6 +11,7 @@ from costmodels.devices.power import sustained_rate
 from irgraph import predict
 from irgraph.predict.power import EXPONENT
 from irgraph.predict.tables import figure_rows
+from irgraph.predict.target import target
 from irgraph.predict.variants import predict_variants
 from irgraph.text import parse
 
@@ -70,6 +71,12 @@ def test_many_sizes_together_sustain_what_each_does() -> None:
     sizes = [{"B": rows} for rows in (64, 1024, 16384)]
     together = predict_variants(PRODUCTS, ["h100"], sizes).step_time[0]
     assert list(together) == [predict(PRODUCTS, "h100", dims=dims).step_time for dims in sizes]
+
+
+def test_scripts_read_the_times_of_the_step() -> None:
+    times = target("h100")
+    total = sum(times.time(PRODUCTS, op) for op in PRODUCTS.top_level())
+    assert total == pytest.approx(sum(k.time for k in predict(PRODUCTS, "h100").kernels()))
 
 
 def test_a_step_of_small_kernels_keeps_its_clock() -> None:
