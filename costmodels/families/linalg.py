@@ -34,6 +34,9 @@ EUCLIDEAN = "not measured: a product of both sets of rows, then three passes ove
 MIN_PRODUCT_ROWS = 25
 """Number of rows beyond which torch computes Euclidean distances by a product (Distance.cpp)."""
 
+BY_ROWS, PRODUCT = 0, 1
+"""Modes of Euclidean distances: a product of many rows (the default), or always."""
+
 PEAK_SHARE = 0.25
 """Share of the plain cores' peak that operations of decompositions reach, an assumption."""
 
@@ -194,7 +197,8 @@ def _distances(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     first, second = op.inputs[:2]
     norm = op.attributes.get("p", 2)
     rows = max(first.shape[-2], second.shape[-2])
-    if norm == 2 and rows > MIN_PRODUCT_ROWS:
+    mode = op.attributes.get("compute_mode") or BY_ROWS
+    if norm == 2 and (mode == PRODUCT or (mode == BY_ROWS and rows > MIN_PRODUCT_ROWS)):
         return _euclidean(op, machine)
     nbytes = traffic(*op.outputs)
     return (_pairs_kernel(op, first, second, nbytes, machine),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from costmodels.families.linalg import MATRIX_WORK
+from costmodels.families.linalg import EUCLIDEAN, MATRIX_WORK
 from irgraph.ir.op import Op
 from tests.costmodels.families.helpers import call, kernels, machine, tensor, total
 
@@ -63,6 +63,14 @@ def test_distances_of_many_rows_run_as_a_product_if_euclidean() -> None:
     rows = tensor("x", 4096, 64)
     product = call("aten._euclidean_dist", rows, tensor("y", 4096, 64), out=(4096, 4096))
     assert total(kernels(product, machine())) == euclidean
+
+
+@pytest.mark.parametrize(("mode", "rows", "is_product"), [(1, 8, True), (2, 4096, False)])
+def test_programs_choose_how_distances_are_computed(mode: int, rows: int, is_product: bool) -> None:
+    operands = tensor("x", rows, 64), tensor("y", rows, 64)
+    op = call("aten._cdist_forward", *operands, out=(rows, rows), p=2.0, compute_mode=mode)
+    (kernel,) = kernels(op, machine())
+    assert (kernel.formula == EUCLIDEAN) is is_product
 
 
 def test_gradients_of_distances_write_the_gradient_of_every_pair() -> None:
