@@ -73,6 +73,8 @@ class HostTable:
         machine_std: relative standard deviation of the times on the step's machine from these
             times; of a table of the machine, by the cost of recording that remains in it.
         is_default: whether the user named no table.
+        op_ratio: factor on the times of operations, included in ``speeds``, below 1 in a step that
+            records no graph for autograd.
     """
 
     file: HostFile
@@ -81,6 +83,7 @@ class HostTable:
     suffix: str = ""
     machine_std: float = 0.0
     is_default: bool = False
+    op_ratio: float = 1.0
     _cache: dict[tuple[str, int, str, bool], Overheads] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -123,7 +126,7 @@ class HostTable:
         """
         ratio = self.file.no_graph_ratio
         speeds = {kind: self.speeds.get(kind, 1.0) / ratio for kind in ("T2", "T3", "T5", "whole")}
-        return replace(self, speeds={**self.speeds, **speeds}, _cache={})
+        return replace(self, speeds={**self.speeds, **speeds}, op_ratio=ratio, _cache={})
 
     def listed_time(self, kind: str, operation: str) -> float | None:
         """Return a mean time in microseconds, ``None`` if the table does not list it.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from irgraph.backend import DeviceFacts, backend
-from irgraph.ir.cost import COLLECTIVE, Kernel, Priced
+from irgraph.ir.cost import COLLECTIVE, Host, Kernel, Priced
 from irgraph.ir.graph import Graph
 from irgraph.ir.loading import TIME_SOURCE, batch_loads, loading_time
 from irgraph.ir.measured_times import CARD, has_measured_times, label_time, measured_card
@@ -89,6 +89,22 @@ def host_warnings(host: HostTable, device: DeviceFacts, path: CriticalPath) -> l
 
 MIN_LOADING_SHARE = 0.01
 """Share of the critical path from which the loading of batches is mentioned."""
+
+
+def op_ratio(host: Host) -> float:
+    """Return the factor on host times of a step that records no graph for autograd, 1 if none."""
+    return host.op_ratio if isinstance(host, HostTable) else 1.0
+
+
+def one_sided_graph(hosts: Sequence[Host]) -> list[str]:
+    """Return a warning if only one of two steps records a graph for autograd."""
+    ratios = sorted(map(op_ratio, hosts))
+    if ratios[0] == ratios[-1]:
+        return []
+    return [
+        "only one of the steps records a graph for autograd: the host takes "
+        f"{ratios[0] / ratios[-1]:.2g} of the time for each operation of the other one"
+    ]
 
 
 def loading_warnings(graph: Graph, path: CriticalPath) -> list[str]:

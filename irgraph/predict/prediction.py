@@ -29,6 +29,7 @@ from irgraph.predict.caveats import (
     host_warnings,
     loading_warnings,
     measured_times,
+    op_ratio,
     tf32_warnings,
     untimed_collectives,
 )
@@ -210,6 +211,7 @@ class Prediction(Struct, frozen=True, dict=True):
             "measured_times": self.measured,
             "unknown": unknown(self.priced),
             "overheads_found": dict(self.timeline.levels),
+            "no_graph_ratio": op_ratio(self.host),
             "critical_path_us": self.path.by_cause(),
             "critical_ops_us": self.path.by_op(),
             "critical_modules_us": self.path.by_module(),

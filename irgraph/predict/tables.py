@@ -166,7 +166,9 @@ def _origins(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if summary["measured_times"]:
         yield "measured kernel times", summary["measured_times"]
     levels = ", ".join(f"{count} by {level}" for level, count in summary["overheads_found"].items())
-    yield "host overheads of ops", levels
+    ratio = summary["no_graph_ratio"]
+    no_graph = f"; x{ratio:g}, as no graph for autograd is recorded" if ratio != 1.0 else ""
+    yield "host overheads of ops", f"{levels}{no_graph}"
     yield "ops no model knows", _unknown(summary["unknown"])
     yield from (("embedding rows looked up", text) for text in summary["indices"])
     yield from (("collectives", text) for text in summary["collectives"])

@@ -21,6 +21,7 @@ from irgraph.overheads.default_host import (
 )
 from irgraph.overheads.table import load_host
 from irgraph.predict.options import PredictOptions
+from irgraph.predict.tables import figure_rows
 from irgraph.predict.variants import predict_variants
 from irgraph.text import parse, print_graph
 from irgraph.tuning.build import search_space
@@ -163,6 +164,19 @@ def test_operations_of_an_inference_record_no_graph() -> None:
     assert ratio < 1.0
     assert without.t2 == pytest.approx(ratio * with_graph.t2)
     assert (without.t1, without.t4) == (with_graph.t1, with_graph.t4)
+
+
+def test_the_ratio_of_an_inference_is_printed() -> None:
+    graph = parse(STEP)
+    training = replace(graph, ops=(*graph.ops, replace(graph.ops[-1], phase="backward")))
+    ratio = load_host(RECENT_TABLE).file.no_graph_ratio
+    inference = irgraph.predict(graph, "h100").summary()
+    assert inference["no_graph_ratio"] == ratio
+    assert f"x{ratio:g}" in dict(figure_rows(inference))["host overheads of ops"]
+    assert irgraph.predict(training, "h100").summary()["no_graph_ratio"] == 1.0
+    warning = "only one of the steps records a graph"
+    assert warning in irgraph.diff(training, graph, device="h100").warnings[-1]
+    assert not any(warning in line for line in irgraph.diff(graph, graph, device="h100").warnings)
 
 
 def test_an_impossible_ratio_is_refused(tmp_path: Path) -> None:
