@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from irgraph.axes.algebra import terms_of
+from irgraph.axes.derived_numbers import derived_numbers
 from irgraph.axes.growth import growth_of
 from irgraph.axes.sizes import FixedSizeError
 from irgraph.diagnostics import suggestion
@@ -34,8 +35,8 @@ class Axis(Struct, frozen=True):
 class Resizing(Struct, frozen=True):
     """A resized graph, and the names of the tensors that changed.
 
-    ``fixed_sizes`` describes sizes that the capture found to depend on the dimension, in a way that
-    no expression over it has: they are unchanged.
+    ``fixed_sizes`` describes numbers that the capture found to depend on the dimension, in a way
+    that no expression over it has, or that seem to be computed from an axis: they are unchanged.
     """
 
     graph: Graph
@@ -125,7 +126,8 @@ def _axes(graph: Graph, axes: Sequence[Axis], current_size: int, size: int) -> R
                 f"its size is {current_size}: "
                 f"the new size must be a multiple of {_size_text(multiple)}"
             )
-        return Resizing(growth.graph_at(size), tuple(growth.tensors))
+        resized = growth.graph_at(size)
+        return Resizing(resized, tuple(growth.tensors), derived_numbers(graph, resized))
     except FixedSizeError as error:
         notes = [(error.op, "")] if error.op is not None else []
         raise RefusedError(error.message, notes) from None

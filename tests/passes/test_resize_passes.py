@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from irgraph.api import rewrite
 from irgraph.capture.live import capture, capture_file
 from irgraph.execute import execute
 from irgraph.ir.graph import Graph
+from irgraph.language import load_script, run
 from irgraph.manage.space import space
 from tests.execute.models import Step, sgd, values_of
 from tests.execute.test_real_steps import small_mlp, start
@@ -101,3 +103,71 @@ def test_the_space_of_widths_leaves_out_the_one_that_is() -> None:
     graph = capture(dlrm.DLRMStep(MINI, 4, "meta")).graph
     found = space("resize-layer", graph, values={"width": [8, 16, 32]})
     assert found.values == {"width": (8, 32), "layer": ("bot_mlp.0",)}
+
+
+def test_padded_words_are_no_match() -> None:
+    graph = capture(tied_step(97), device="cpu").graph
+    padded = rewrite(graph, "pad-vocabulary(least = 90)").graph
+    outcome = run(load_script("apply pad-vocabulary(least = 90)"), padded)
+    assert outcome.graph == padded
+    assert "nothing matches" in str(outcome.report)
+
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+class LossStep:
+    """A step of a table of 97 words that scores the next word, with a loss."""
+
+    def __init__(self, loss: Loss) -> None:
+        self.model, self.loss = Tied(97), loss
+
+    def __call__(self) -> torch.Tensor:
+        """Return the loss, after its backward."""
+        loss = self.loss(self.model(torch.arange(4) * 3), torch.arange(4) % 5)
+        loss.backward()
+        return loss.detach()
+
+
+def smoothed(scores: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(scores, words, label_smoothing=0.1)
+
+
+def of_variance(scores: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    return scores.var(-1).mean()
+
+
+def normalised(scores: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(scores, words) / math.log(scores.shape[-1])
+
+
+def scaled(scores: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+    return (scores * scores.shape[-1] ** -0.5).square().mean()
+
+
+def wrapped(scores: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(scores, words * 50 % scores.shape[-1])
+
+
+def plain(scores: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+    dropped = nn.functional.dropout(scores, 0.25) * 8**-0.5
+    return nn.functional.cross_entropy(dropped, words) + 0.05 * scores.sin().mean()
+
+
+@pytest.mark.parametrize(
+    ("loss", "number"),
+    [
+        (smoothed, f"aten.mul: other = {0.1 / 97}"),
+        (of_variance, f"aten.mul: other = {2 / 96}"),
+        (normalised, f"aten.div: other = {math.log(97)}"),
+        (scaled, f"aten.mul: other = {97**-0.5}"),
+        (wrapped, "aten.remainder: other = 97"),
+        (plain, ""),
+    ],
+)
+def test_numbers_computed_from_a_size_are_listed(loss: Loss, number: str) -> None:
+    graph = capture(LossStep(loss), device="cpu").graph
+    report = str(run(load_script("apply pad-vocabulary(least = 90)"), graph).report)
+    assert "is 128 (was 97)" in report
+    assert (f"{number} seems to be computed from 97" in report) == bool(number)
+    assert ("did not follow" in report) == bool(number)
