@@ -48,6 +48,7 @@ class Trait(StrEnum):
     SPARSE_PART = "returns the indices or the values of a sparse tensor"
     SPARSE_MAKER = "makes a sparse tensor from indices and values"
     BATCH_NORM = "normalises channels by statistics of all samples, or computes its gradients"
+    SCAN = "adds up all elements before each along an axis"
     CONTIGUOUS = "requires tensors that lie in memory in one order, without gaps"
     RESERVE = "saves bytes of its own format for its gradient, as many as the element type requires"
     CLASS_LOSS = "computes a loss over classes and the total weight of its samples"

@@ -54,7 +54,8 @@ class BatchNorms:
         results = {}
         for tensor in changed_tensors(op):
             results[tensor.name] = self._result_place(op, tensor, factor)
-        return Choice(operands, results, "n", is_synchronized=not self.is_local)
+        writer = None if self.is_local else self._synchronized
+        return Choice(operands, results, "n", writer=writer)
 
     def _uses_samples(self, call: Call) -> bool:
         flags = [call.arguments[name] for name in TRAINING if name in call.arguments]
@@ -87,7 +88,7 @@ class BatchNorms:
         is_saved = tensor not in written_by(op)
         return OWN if self.is_local and is_saved else SAME
 
-    def synchronized(self, op: Op, local: Mapping[str, Tensor]) -> Op:
+    def _synchronized(self, op: Op, local: Mapping[str, Tensor]) -> Op:
         """Write a norm with the statistics of all ranks; return the call with its main result.
 
         Args:

@@ -36,6 +36,7 @@ from irgraph.verbs.sharding.local_calls import LocalCalls, equal_shapes
 from irgraph.verbs.sharding.local_tensors import LocalTensors, SumBucket, reduction_of
 from irgraph.verbs.sharding.optimizer import begin_updates, end_updates
 from irgraph.verbs.sharding.rank_nodes import Level, RankNode
+from irgraph.verbs.sharding.scans import Scans
 from irgraph.verbs.sharding.shares import Shares
 from irgraph.verbs.sharding.writer import GROUP, Writer
 
@@ -83,7 +84,8 @@ class RankOps:
             future,
         )
         self.late_pins = {name for name in layout.pins if is_written_before_use(graph, name)}
-        self.norms = BatchNorms(self.tensors, is_local=layout.has_local_norms)
+        norms = BatchNorms(self.tensors, is_local=layout.has_local_norms)
+        self.rules = (norms.choice, Scans(self.tensors).choice)
         self.top: list[RankNode] = []
         self.stack: list[Level] = []
         self.buckets: list[SumBucket] = []
@@ -208,8 +210,8 @@ class RankOps:
             for tensor in op.inputs
         }
         self._schedule_sums()
-        if choice.is_synchronized:
-            node.op = self._synchronized(op, local)
+        if choice.writer is not None:
+            node.op = in_context(choice.writer(op, local), op)
             results = {t.name: t for new in (*self.tensors.write.ops, node.op) for t in new.outputs}
         else:
             node.op = self._on_local(op, small, choice, local)
@@ -223,22 +225,22 @@ class RankOps:
             index = siblings.index(node)
             siblings[index:] = [*map(RankNode, before), node, *map(RankNode, after)]
 
-    def _synchronized(self, op: Op, local: Mapping[str, Tensor]) -> Op:
-        """Return the last call of a norm with statistics of all ranks; write the others."""
-        call = self.norms.synchronized(op, local)
-        return in_context(call, op)
-
     def _choose(self, op: Op) -> Choice:
         """Return the way to run an op: each position of an op over lists has its own."""
         choices = []
         for call in positions(op):
-            fixed = self.lookups.choice(call, self.tensors, self.shares) or self.norms.choice(call)
+            fixed = self._rule_choice(call)
             choices.append(self.chooser.follow(call, fixed) if fixed else self.chooser.choose(call))
         if len(choices) == 1:
             return choices[0]
         operands = {name: place for choice in choices for name, place in choice.operands.items()}
         results = {name: place for choice in choices for name, place in choice.results.items()}
         return Choice(operands, results)
+
+    def _rule_choice(self, call: Op) -> Choice | None:
+        """Return the way that a rule gives a call of one position, ``None`` if there is none."""
+        of_table = self.lookups.choice(call, self.tensors, self.shares)
+        return of_table or next(filter(None, (rule(call) for rule in self.rules)), None)
 
     def _on_local(self, op: Op, small: Op, choice: Choice, local: Mapping[str, Tensor]) -> Op:
         """Return a call on a rank's tensors: if possible that with the rank's dimensions."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
@@ -59,14 +59,15 @@ class Choice(Struct, frozen=True):
         results: the places of new tensors and of written operands, by name.
         letter: the letter that is split, ``""`` if none.
         has_rank_sizes: whether the arguments have all sizes of the rank.
-        is_synchronized: whether a norm uses the statistics of all ranks.
+        writer: writes the calls of an op that becomes several, from the rank's operands by name in
+            the whole step; returns the call with its main result.
     """
 
     operands: Mapping[str, Place]
     results: Mapping[str, Place]
     letter: str = ""
     has_rank_sizes: bool = False
-    is_synchronized: bool = False
+    writer: Callable[[Op, Mapping[str, Tensor]], Op] | None = None
 
 
 class Evaluation(Struct, frozen=True):
