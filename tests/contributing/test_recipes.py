@@ -18,8 +18,8 @@ BEFORE = {"A statement": ("A verb",)}
 """Recipes that go on from others."""
 
 MOST = {"A kernel family": 1, "A learned family": 1, "An op that torch lacks": 2,
-        "An op without an entry": 1, "A verb": 1, "A statement": 2, "A pass": 1,
-        "A command": 1, "A device": 1, "A host": 0,
+        "An op without an entry": 1, "A placement rule": 4, "A verb": 1, "A statement": 2,
+        "A pass": 1, "A command": 1, "A device": 1, "A host": 0,
         "A trace format": 1}  # fmt: skip
 """Files of source code that a recipe may take."""
 

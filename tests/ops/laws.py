@@ -308,4 +308,7 @@ def broken_claims(op: Op) -> Iterator[tuple[str, Claim, str]]:
         except UnrunnableError as reason:
             yield "not run", claim, str(reason).split("\n")[0]
         else:
-            yield ("false" if error else "true"), claim, error
+            places = ", ".join(map(str, claim.operands))
+            shapes = ", ".join(str(tensor.shape) for tensor in small.inputs)
+            reason = f"{error} ({shapes} as {places})" if error else ""
+            yield ("false" if error else "true"), claim, reason

@@ -72,8 +72,8 @@ def true_claims(calls: Iterable[Op]) -> int:
         for outcome, claim, reason in broken_claims(op):
             counts[outcome] += 1
             if outcome == "false":
-                false.append((op.name, str(meaning_of(op)), claim.letter, reason))
-    assert false == []
+                false.append(f"{op.name}: {meaning_of(op)}: {claim.letter or 'terms'}: {reason}")
+    assert not false, "\n".join(false)
     return counts["true"]
 
 

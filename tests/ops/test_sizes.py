@@ -113,9 +113,9 @@ def true_sizes(calls: Iterable[Op]) -> int:
         for outcome, claim, reason in size_claims(op):
             counts[outcome] += 1
             if outcome == "false":
-                false.append((op.name, str(meaning_of(op)), claim, reason))
+                false.append(f"{op.name}: {meaning_of(op)}: {claim}: {reason}")
     sys.stdout.write(f"sizes that follow, compared with torch: {dict(counts)}\n")
-    assert false == []
+    assert not false, "\n".join(false)
     return counts["true"]
 
 
