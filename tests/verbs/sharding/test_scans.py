@@ -8,7 +8,7 @@ from irgraph.execute import compare_ranks
 from irgraph.ir.graph import Graph
 from irgraph.ir.ranks import is_collective
 from irgraph.ops.verify import verify
-from irgraph.plans.plan import Plan
+from irgraph.plans.plan import Mesh, Plan
 from irgraph.text import parse
 from irgraph.verbs.sharding.shard import shard
 
@@ -83,3 +83,11 @@ def test_blocks_of_columns_in_another_order_of_memory() -> None:
     text = ROWS.replace("f32[4, 8] in $x", "f32[4, 8; 1, 4] in $x")
     assert text != ROWS
     proven(parse(text), pinned(1, 2))
+
+
+@pytest.mark.parametrize(("dim", "sent"), [(0, (1, 3)), (1, (1, 2))])
+def test_scans_on_a_mesh(dim: int, sent: tuple[int, ...]) -> None:
+    text = BATCH.replace("[B, 3]", "[B, 6]").replace("dim = 0", f"dim = {dim}")
+    plan = Plan(8, pins={"%x": "split 1", "%sums": "split 1"}, mesh=Mesh(4, 2))
+    models = proven(parse(text), plan)
+    assert {shape for model in models for _, shape in exchanged(model)} == {sent}
