@@ -129,6 +129,12 @@ def test_a_step_reserves_its_tensors_at_their_peak(expandable: bool) -> None:
     assert irgraph.reserved_memory(graph, expandable=expandable) == 3 * 40 * MIB
 
 
+def test_empty_tensors_take_no_segment() -> None:
+    empty = "input %i : f32[0] in $i\n%e = aten.exp(%i) : f32[0] in $e\n"
+    graph = irgraph.parse(STEP.replace("\n%a", f"{empty}\n%a"))
+    assert irgraph.reserved_memory(graph) == irgraph.reserved_memory(irgraph.parse(STEP))
+
+
 def test_a_device_without_tensors_is_refused() -> None:
     with pytest.raises(irgraph.IrgraphError, match="no device 'gpu1'; did you mean 'gpu0'"):
         irgraph.reserved_memory(irgraph.parse(STEP), "gpu1")

@@ -202,7 +202,8 @@ def reserved_memory(graph: Graph, device: str = "", *, expandable: bool = False)
     lifetimes = Lifetimes(graph, device or graph.device)
     allocator = CachingAllocator(expandable)
     created, deleted = _changes(lifetimes)
-    for buffer in lifetimes.declared:
+    # torch allocates nothing for empty tensors
+    for buffer in filter(lifetimes.sizes.get, lifetimes.declared):
         allocator.allocate(lifetimes.sizes[buffer])
     for _ in range(STEPS):
         blocks: dict[str, MemoryBlock] = {}
@@ -219,7 +220,9 @@ def _changes(lifetimes: Lifetimes) -> tuple[Sequence[list[str]], Sequence[list[s
     created: list[list[str]] = [[] for _ in lifetimes.leaves]
     deleted: list[list[str]] = [[] for _ in lifetimes.leaves]
     temporary: Iterable[str] = (
-        buffer for buffer in lifetimes.sizes if buffer not in lifetimes.declared
+        buffer
+        for buffer, size in lifetimes.sizes.items()
+        if size and buffer not in lifetimes.declared
     )
     for buffer in temporary:
         created[lifetimes.first_op[buffer]].append(buffer)
