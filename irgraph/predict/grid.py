@@ -16,7 +16,7 @@ from irgraph.ir.op import Op
 from irgraph.ir.points.kernel_regimes import Floats, Ints, KernelRegime, Sizes
 from irgraph.ir.resize import with_dims
 from irgraph.predict.calls import CallClasses, is_sparse
-from irgraph.predict.power import clock_shares, load_of
+from irgraph.predict.power import clock_shares, is_concurrent, load_of
 
 
 class KernelRegion(Struct, frozen=True):
@@ -181,11 +181,22 @@ def _regions(
             for name in ("times", "spreads", "powers")
         )
         if powers.any():
-            repetitions = np.repeat(counts, [len(regime.times) for regime in region_regimes])
+            repetitions = np.concatenate(
+                [
+                    count * _counted(regime)
+                    for count, regime in zip(counts, region_regimes, strict=True)
+                ]
+            )
             clock = clock_shares(load_of(times, powers, repetitions))
             clocks = np.where(powers > 0, clock, 1.0)
             times, spreads = times / clocks, spreads / clocks
         yield KernelRegion(region_points, tuple(region_regimes), times, spreads)
+
+
+def _counted(regime: KernelRegime) -> Ints:
+    """Return 1 for each kernel whose time counts for the mean draw, else 0."""
+    kernels = (kernel for op_kernels in regime.kernels.values() for kernel in op_kernels)
+    return np.array([not is_concurrent(kernel) for kernel in kernels], np.int64)
 
 
 def _concatenate(parts: Sequence[Floats]) -> Floats:

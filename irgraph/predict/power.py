@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from irgraph.ir.cost import Kernel, PowerDraw, Priced
+from irgraph.ir.cost import COLLECTIVE, Kernel, PowerDraw, Priced
 from irgraph.ir.op import Op
 from irgraph.schedule.tasks import Floats
 
@@ -41,7 +41,7 @@ class Load(NamedTuple):
     Attributes:
         products: time of the kernels of known draw.
         energy: their energy at their isolated clocks, in microseconds at the limit.
-        others: time of all other kernels.
+        others: time of all other kernels except concurrent ones.
     """
 
     products: Floats
@@ -53,7 +53,7 @@ def load_of(times: Floats, powers: Floats, counts: NDArray[np.int64]) -> Load:
     """Return the load of a step's kernels at each point.
 
     ``times`` and ``powers`` have all kernels, ``float64[kernels, points]``. ``counts`` has the
-    number of times that each runs in the step.
+    number of times that each runs in the step, 0 for concurrent ones (``is_concurrent``).
     """
     totals = times * counts[:, None]
     product_totals = np.where(powers > 0, totals, 0.0)
@@ -61,6 +61,14 @@ def load_of(times: Floats, powers: Floats, counts: NDArray[np.int64]) -> Load:
     energy = (product_totals * powers).sum(0)
     others = totals.sum(0) - products
     return Load(products, energy, others)
+
+
+def is_concurrent(kernel: Kernel) -> bool:
+    """Return whether a kernel runs at the same time as others, to whose mean draw it adds no time.
+
+    Collectives have separate streams. Their draw is not modelled.
+    """
+    return kernel.family == COLLECTIVE
 
 
 def draws(load: Load) -> Floats:
@@ -95,7 +103,8 @@ def within_power(priced: Priced) -> Priced:
         return priced
     times = np.array([[kernel.time] for kernel in kernels])
     powers = np.array([[kernel.power] for kernel in kernels])
-    load = load_of(times, powers, np.ones(len(kernels), np.int64))
+    counts = np.array([not is_concurrent(kernel) for kernel in kernels], np.int64)
+    load = load_of(times, powers, counts)
     draw = float(draws(load)[0])
     clock = float(clock_shares(load)[0])
     if clock == 1.0:

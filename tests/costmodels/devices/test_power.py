@@ -9,22 +9,21 @@ import pytest
 from costmodels.devices.library import list_devices, load_device
 from costmodels.devices.power import sustained_rate
 from irgraph import predict
+from irgraph.ir.ranks import with_ranks
 from irgraph.predict.power import EXPONENT
 from irgraph.predict.tables import figure_rows
 from irgraph.predict.target import target
 from irgraph.predict.variants import predict_variants
 from irgraph.text import parse
 
-PRODUCTS = parse(
-    """model "products" { format = 1  dims = { B = 16384 } }
+TEXT = """model "products" { format = 1  dims = { B = 16384 } }
 
 device @gpu0 "h100"
 param %w : bf16[4096, 4096] in $w
 input %x0 : bf16[B, 4096] in $x0
 
-"""
-    + "\n".join(f"%x{i + 1} = aten.mm(%x{i}, %w) : bf16[B, 4096] in $x{i + 1}" for i in range(12))
-)
+""" + "\n".join(f"%x{i + 1} = aten.mm(%x{i}, %w) : bf16[B, 4096] in $x{i + 1}" for i in range(12))
+PRODUCTS = parse(TEXT)
 
 
 def test_a_card_without_figure_follows_its_nearest_relative() -> None:
@@ -71,6 +70,24 @@ def test_many_sizes_together_sustain_what_each_does() -> None:
     sizes = [{"B": rows} for rows in (64, 1024, 16384)]
     together = predict_variants(PRODUCTS, ["h100"], sizes).step_time[0]
     assert list(together) == [predict(PRODUCTS, "h100", dims=dims).step_time for dims in sizes]
+
+
+def test_collectives_leave_products_no_power() -> None:
+    """They run on another stream at the same time: the mean draw is over the products' time."""
+    calls = (
+        f'c10d.allreduce_([%x{layer}!], process_group = "world", reduce_op = "sum", '
+        "sparse_indices = none)"
+        for layer in (6, 12)
+    )
+    graph = with_ranks(parse("\n".join([TEXT, *calls])), 8)
+    sizes = [{"B": rows} for rows in (64, 16384)]
+    predictions = [predict(graph, "h100", dims=dims) for dims in sizes]
+    assert [k.family for k in predictions[1].kernels()].count("collective") == 2
+    power = predictions[1].priced.power
+    assert power is not None
+    assert power == predict(PRODUCTS, "h100").priced.power
+    together = predict_variants(graph, ["h100"], sizes).step_time[0]
+    assert list(together) == [prediction.step_time for prediction in predictions]
 
 
 def test_scripts_read_the_times_of_the_step() -> None:
