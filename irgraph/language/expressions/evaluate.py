@@ -208,12 +208,15 @@ def _binary(expression: Binary, scope: Scope) -> Value:
         return _truth(expression.left, scope) or _truth(expression.right, scope)
     try:
         if expression.operator in COMPARISONS:
-            operands = _datum(expression.left, scope), _datum(expression.right, scope)
-            return COMPARISONS[expression.operator](*operands)
+            sides = _datum(expression.left, scope), _datum(expression.right, scope)
+            return COMPARISONS[expression.operator](*sides)
         numbers = _number(expression.left, scope), _number(expression.right, scope)
         value = ARITHMETIC[expression.operator](*numbers)
-    except (TypeError, ZeroDivisionError, OverflowError) as error:
-        raise EvaluationError(f"{expression} cannot be evaluated: {error}") from None
+    except ZeroDivisionError:
+        raise EvaluationError(f"{expression} divides by 0") from None
+    except (TypeError, OverflowError):
+        operands = _operands_text(expression, scope)
+        raise EvaluationError(f"{expression} cannot be evaluated{operands}") from None
     if not abs(value) < MAX_NUMBER:
         raise EvaluationError(f"{expression} is too large")
     return value

@@ -219,7 +219,11 @@ class Kinds:
                 hint = f"give both a unit, as in {EXAMPLES[unit]}" if unit in EXAMPLES else ""
                 return self.note(f"{operands} cannot be added or subtracted", expression, hint)
             return left
-        return _product_kind(expression.operator, left, right)
+        kind = _product_kind(expression.operator, left, right)
+        if expression.operator == "//" and kind in ("time", "fraction"):
+            message = f"'//' gives a whole number, not {KIND_NAMES[kind]}"
+            return self.note(message, expression, "write '/'")
+        return kind
 
 
 Location = TypeVar("Location")
