@@ -22,8 +22,11 @@ def read_plan(data: bytes | str, source: str = "") -> Plan:
     """
     try:
         raw = json.loads(data, object_pairs_hook=unique_keys)
-        is_native = isinstance(raw, dict) and "ranks" in raw and not NATIVE.isdisjoint(raw)
-        return msgspec.convert(raw, Plan) if is_native else from_torchrec(raw)
+        if not isinstance(raw, dict) or isinstance(raw.get("ranks", {}), dict):
+            return from_torchrec(raw)
+        if NATIVE.isdisjoint(raw):
+            raise ValueError(f"it has none of {', '.join(sorted(NATIVE))}")
+        return msgspec.convert(raw, Plan)
     except (ValueError, RecursionError) as error:
         hint = (
             'a plan is {"format": 1, "ranks": 8, "tables": {"NAME": {"scheme": …, "ranks": […]}}}'

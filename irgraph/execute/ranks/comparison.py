@@ -152,7 +152,9 @@ def compare_ranks(
         if not comparisons[-1].same:
             break
     return merge_draws(
-        comparisons, observer.coverage(), [*notes, f"{len(comparisons)} draws from seed {seed}"]
+        comparisons,
+        observer.coverage(),
+        [*dict.fromkeys(notes), f"{len(comparisons)} draws from seed {seed}"],
     )
 
 

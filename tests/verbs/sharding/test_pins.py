@@ -203,3 +203,10 @@ aten.relu_(%h!)
 return %y
 """
     proven(parse(text), Plan(2, pins={"%x": "split 1", "%v": "same"}))
+
+
+def test_a_comparison_tells_the_samples_of_its_draws_once() -> None:
+    graph = step_of(Grouped)
+    models = [shard(graph, Plan(2, pins={"body": "split 1"}), rank).graph for rank in range(2)]
+    found = compare_ranks(graph, models, draws=2)
+    assert found.notes == ("all samples on each of 2 ranks", "2 draws from seed 0")
