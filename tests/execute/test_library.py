@@ -59,7 +59,7 @@ CHANGED = {
     "resnet50": "checkpoint fuse-optimizer hoist-h2d",
     "lookups-first": "checkpoint early-bottom fuse-embedding fuse-epilogue fuse-optimizer hoist-h2d"
     " parallel-branches",
-    "attention": "batch-gemm fuse-adam fuse-optimizer hoist-h2d",
+    "attention": "batch-gemm fuse-adam fuse-optimizer fuse-qkv hoist-h2d",
     "llama": "checkpoint batch-gemm fuse-qkv fuse-rms-norm fuse-rotary fuse-swiglu hoist-h2d",
     "eager-attention": "checkpoint batch-gemm fuse-attention fuse-optimizer hoist-h2d",
 }

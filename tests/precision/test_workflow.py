@@ -249,7 +249,7 @@ def test_tables_that_are_placed_already_are_named(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("place", "why"),
-    [("nothing", "expected on"), ('"none" on "uvm"', "no table"), ('"*" on "moon"', "no tier")],
+    [("nothing", "needs 'on' here"), ('"none" on "uvm"', "no table"), ('"*" on "moon"', "no tier")],
 )
 def test_places_that_make_no_sense_are_refused(folder: Path, place: str, why: str) -> None:
     given = ["quantize", str(folder / "model.ir"), "--budget", "1%", "--place", place]

@@ -61,6 +61,8 @@ EXAMPLES = [
     "dlrm.py:mlperf(max_rows=1000)",
     "dlrm.py:ddp(sparse=True)",
     "transformer.py:train",
+    "llama.py:train(layers=1, width=16, heads=4, groups=2, hidden=24, length=6, words=31)",
+    "vit.py:small",
     "resnet50.py:small",
     "inception_v3.py:small",
     "several_gpus.py:ddp",
