@@ -20,7 +20,7 @@ from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.verbs.autograd.candidates import likely_cotangents, likely_needs
 from irgraph.verbs.autograd.context import gradients_in_context, root_gradients
-from irgraph.verbs.autograd.derive import DerivationError
+from irgraph.verbs.autograd.derive import DerivationError, derive
 from irgraph.verbs.autograd.match_backward import (
     Backward,
     BackwardMatcher,
@@ -89,7 +89,25 @@ def _match(
 
     sets = likely_needs(graph, region)
     backward = _first_match(sets, match_needs, "sets of inputs with a gradient")
-    return _with_other_gradients(graph, members, backward, cotangents)
+    backward = _with_other_gradients(graph, members, backward, cotangents)
+    _check_gradients(graph, members, backward)
+    return backward
+
+
+def _check_gradients(graph: Graph, members: Sequence[Op], backward: Backward) -> None:
+    """Refuse a backward without the gradient of an input that surely has one.
+
+    Its calls would not change with the forward ops.
+    """
+    surely = requires_grad(graph).surely
+    for i, tensor in enumerate(backward.region.inputs):
+        if i in backward.needs or tensor.name not in surely:
+            continue
+        with suppress(DerivationError):
+            derived = derive(backward.region, (*backward.needs, i), plain=True)
+            if derived.gradients[i] is not None:
+                reason = f"the gradient of %{tensor.name} is not the sum that autograd derives"
+                raise RefusedError(f"{reason}: others may be added first", [(members[0], "")])
 
 
 def _first_match(
