@@ -55,7 +55,8 @@ def test_three_classes_of_one_name_are_reported() -> None:
     ("subject", "fault"),
     [
         ("Cache launches per op", None),
-        ("x" * 60, None),
+        (f"Add {'x' * 56}", None),
+        ("x", "a single word: name the change and its object"),
         ("x" * 61, "61 characters, more than 60"),
         ("Keep with ops what they launch", "begins with 'Keep': use a verb of the trade"),
     ],

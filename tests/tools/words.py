@@ -32,6 +32,9 @@ PAGES = ("docs", "README.md", "CONTRIBUTING.md")
 MAX_SUBJECT = 60
 """Characters of a commit subject: what a log on one line and a list of changes can show."""
 
+MIN_WORDS = 2
+"""Words of a commit subject: a verb and its object."""
+
 PARTICIPLE = re.compile(
     "found|made|held|kept|told|said|taken|asked|given|drawn|shown|known|left|lost|gone|met|laid|"
     "spent|wanted|looked|tried|moved|named|placed|put|shared|joined|parted|lying"
@@ -200,6 +203,8 @@ def subject_fault(subject: str) -> str | None:
     """Return the fault of a commit subject, ``None`` if it has none."""
     if len(subject) > MAX_SUBJECT:
         return f"{len(subject)} characters, more than {MAX_SUBJECT}"
+    if len(subject.split()) < MIN_WORDS:
+        return "a single word: name the change and its object"
     verb = PRIVATE_VERB.match(subject)
     return f"begins with {verb[0]!r}: use a verb of the trade" if verb else None
 
