@@ -17,7 +17,7 @@ from costmodels.families.elementwise import POINTWISE
 from costmodels.formulas.machine import Machine
 from costmodels.lookups.popularity import Zipf
 from irgraph.ir.op import Op, Value
-from irgraph.ir.tensor import Tensor
+from irgraph.ir.tensor import Tensor, row_major
 from irgraph.ir.tf32 import FIRST_FACTORS
 from irgraph.ops.book import names_with
 from irgraph.ops.operator import Trait
@@ -277,7 +277,7 @@ def _copy_form(op: Op, tensors: Sequence[Tensor], machine: Machine) -> CallForm:
 
 def _order(tensor: Tensor) -> tuple[str, tuple[Number, ...]]:
     """Return the order of a tensor's axes in memory, and their sizes; axes in sequence are one."""
-    strides = tensor.strides or ()
+    strides = row_major(tensor.shape) if tensor.strides is None else tensor.strides
     if not tensor.dense:
         return "strided", (tensor.numel,)
     axes = [axis for axis, size in enumerate(tensor.shape) if size != 1]

@@ -100,9 +100,15 @@ def _rates(summary: Mapping[str, Any]) -> Iterator[str]:
     memory = summary["memory"]
     verdict = "" if memory["fits"] else ", which DOES NOT FIT"
     needed, available = map(bytes_text, (memory["needed_bytes"], memory["device_bytes"]))
-    reserved = memory["reserved_bytes"]
-    cached = f" ({bytes_text(reserved)} reserved by torch)" if reserved else ""
-    yield f"memory {needed} of {available}{cached}{verdict}"
+    yield f"memory {needed} of {available}{cached_text(memory)}{verdict}"
+
+
+def cached_text(memory: Mapping[str, Any]) -> str:
+    """Return the memory that is needed with all blocks that torch's allocator caches."""
+    if memory["reserved_bytes"] is None:
+        return ""
+    bytes_with_blocks = memory["reserved_bytes"] + memory["workspace_and_context_bytes"]
+    return f" (up to {bytes_text(bytes_with_blocks)} with cached blocks)"
 
 
 def _rounded(number: float) -> str:

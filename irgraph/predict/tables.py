@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from irgraph.diagnostics import fail
-from irgraph.predict.answer import flop_text, times_of_other_steps, title
+from irgraph.predict.answer import cached_text, flop_text, times_of_other_steps, title
 from irgraph.predict.figures import group_name
 from irgraph.predict.validation import UNVALIDATED, validation_text
 from irgraph.report.console import bytes_text, time_text
@@ -197,9 +197,7 @@ def _flop_text(summary: Mapping[str, Any]) -> str:
 def _memory(memory: dict[str, Any]) -> str:
     verdict = "fits in" if memory["fits"] else "DOES NOT FIT in"
     available = bytes_text(memory["device_bytes"])
-    reserved = memory["reserved_bytes"]
-    cached = f"; torch reserves {bytes_text(reserved)}" if reserved else ""
-    return f"{bytes_text(memory['needed_bytes'])}: {verdict} {available}{cached}"
+    return f"{bytes_text(memory['needed_bytes'])}: {verdict} {available}{cached_text(memory)}"
 
 
 def _kinds(memory: dict[str, Any]) -> str:

@@ -74,6 +74,12 @@ def name_of(op: Any) -> str:
     return ".".join(filter(None, (op.name, op.variant_test_name)))
 
 
+class Operand(Struct, frozen=True):
+    """A tensor of the model among a call's arguments."""
+
+    name: str
+
+
 class Program:
     """A training step that calls an op once."""
 
@@ -86,7 +92,7 @@ class Program:
         self.results = self.call()
 
     def _argument(self, value: Any, needs: Callable[[int], bool]) -> Any:
-        """Return a value, or the function that reads it from the model if it is a tensor."""
+        """Return a value, or the name of the model's tensor if it is a tensor."""
         if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
             return value
         name, tensor = f"x{len(self.model.state_dict())}", value.detach().to("meta")
@@ -97,18 +103,18 @@ class Program:
             self.model.register_parameter(name, nn.Parameter(tensor))
         else:
             self.model.register_buffer(name, tensor)
-        return lambda: self._operand(name)
+        return Operand(name)
 
-    def _operand(self, name: str) -> Any:
-        tensor = getattr(self.model, name)
-        if name not in self.floats:
+    def _operand(self, operand: Operand) -> Any:
+        tensor = getattr(self.model, operand.name)
+        if operand.name not in self.floats:
             return tensor
-        is_changed = self.side == "operand" and name == self.floats[0]
+        is_changed = self.side == "operand" and operand.name == self.floats[0]
         return (tensor.neg().neg() if is_changed else tensor).sin()
 
     def call(self) -> list[Any]:
         """Return the results that have a gradient."""
-        values = [value() if callable(value) else value for value in self.values]
+        values = [self._operand(v) if isinstance(v, Operand) else v for v in self.values]
         first, args, keywords = tree_unflatten(values, self.structure)
         results = tree_flatten(self.op(first, *args, **keywords))[0]
         tensors = [value for value in results if isinstance(value, torch.Tensor)]

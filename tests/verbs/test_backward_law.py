@@ -32,7 +32,7 @@ TEMPLATES = {
 """Activations of ``torch.nn.functional`` in the language."""
 
 EVERY = 18
-"""One op in this number is tried: all take a quarter of an hour of processor time."""
+"""One op in this number is tried: all take ten minutes of processor time."""
 
 
 @pytest.fixture(scope="module")

@@ -328,3 +328,15 @@ param %w : f32[96, 512] in $w
 %s = aten._softmax(%z, dim = -1, half_to_float = false) : f32[B, 512] in $s
 %t = aten.sum(%s, dim = [0]) : f32[512] in $t
 """
+
+
+@pytest.mark.parametrize("name", ["aten.clone", "aten._to_copy"])
+@pytest.mark.parametrize("layout", ["1, 8", "12, 1"])
+def test_a_contiguous_tensor_is_copied_into_another_layout(name: str, layout: str) -> None:
+    dtype = "f32" if name == "aten.clone" else "f16"
+    graph = parse(
+        'model "copies" { format = 2 }\n\ndevice @gpu0 "h100-80gb-hbm3"\n'
+        "input %x : f32[8, 6] in $x\n\n"
+        f"%y = {name}(%x) : {dtype}[8, 6; {layout}] in $y\nreturn %y\n"
+    )
+    assert predict(graph, device="h100").timeline.active_time > 0
