@@ -48,6 +48,12 @@ def test_a_rewrite_of_an_op_is_the_rewritten_program(name: str, infos: dict[str,
     assert [claim.text for claim in results if claim.verdict == "wrong"] == []
 
 
+@pytest.mark.long
+def test_a_backward_without_captured_results_is_refused(infos: dict[str, Any]) -> None:
+    results = list(claims(infos["__getitem__"], samples=1, needs=["all"]))
+    assert {claim.verdict for claim in results} <= {"equal", "refused"}
+
+
 @pytest.mark.slow
 def test_ops_of_torch_are_derived_or_refused(infos: dict[str, Any]) -> None:
     results = [claim for op in list(infos.values())[::EVERY] for claim in claims(op, samples=1)]

@@ -239,6 +239,8 @@ class _Step:
         cotangents = [labelled_tensor(f"g{i}", t) for i, t in enumerate(key.cotangents)]
         count = len(key.cotangents)
         returned = graph.returned or ()
+        if len(returned) < count:
+            raise DerivationError("its results are missing in the capture of its backward")
         rest = iter(returned[count:])
         gradients: list[Tensor | None] = [None] * len(self.has_gradient)
         for i, has_gradient in enumerate(self.has_gradient):
