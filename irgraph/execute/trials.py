@@ -35,7 +35,7 @@ from irgraph.execute.ranks.replicas import (
 from irgraph.execute.records import Compared, Comparison, Coverage, Result
 from irgraph.execute.sizes import MAX_SMALL_SIZE, memory, small_sizes
 from irgraph.execute.type_check import type_findings
-from irgraph.execute.widen import short_types, widen_types
+from irgraph.execute.widen import short_types, widen_together
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.schema import schemas_of
@@ -124,7 +124,7 @@ class Trials(Struct, frozen=True):
         check_starts(*small)
         short = sorted(set().union(*map(short_types, small)))
         for width in widths:
-            before, after = (widen_types(g, width) if width else g for g in small)
+            before, after = widen_together(small, width) if width else small
             if width != widths[-1] and max(memory(before), memory(after)) > self.limit:
                 continue
             inserts = not needs_ranks(before) and needs_ranks(after)

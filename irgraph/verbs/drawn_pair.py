@@ -42,11 +42,11 @@ class DrawnPair(Struct, frozen=True):
 
     def difference(self, tolerance: float) -> tuple[str, str]:
         """Return the first result that differs, and by how much; empty if none does."""
-        from irgraph.execute.widen import widen_types
+        from irgraph.execute.widen import widen_together
 
         if tolerance:
             return self._difference(tolerance)
-        joint, old, new = (widen_types(g, "f64") for g in (self.joint, self.old, self.new))
+        joint, old, new = widen_together((self.joint, self.old, self.new), "f64")
         wide = DrawnPair(joint, old, new, self.results)
         try:
             return wide._difference(EXACT)

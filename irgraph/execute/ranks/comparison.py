@@ -26,7 +26,7 @@ from irgraph.execute.rounding.conditioning import Perturbation
 from irgraph.execute.sizes import check_memory, resize
 from irgraph.execute.torch_values import Torch, view_of
 from irgraph.execute.trials import MANNERS, SIZES, merge_draws
-from irgraph.execute.widen import short_types, widen_types
+from irgraph.execute.widen import short_types, widen_together
 from irgraph.ir.graph import Graph
 from irgraph.ir.narrow.prepared import prepared_of, sources_of
 from irgraph.ir.ranks import RANK, groups_of, layout_of, peer_of
@@ -210,8 +210,7 @@ class _Draw:
         self.models = [resize(graph, small) for graph in self.models]
         self.original = self.before
         if self.widen:
-            self.before = widen_types(self.before, "f64")
-            self.models = [widen_types(graph, "f64") for graph in self.models]
+            self.before, *self.models = widen_together((self.before, *self.models), "f64")
         check_memory([self.before, *self.models], limit)
 
     def sizes(self) -> str:

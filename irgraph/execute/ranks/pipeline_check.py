@@ -25,7 +25,7 @@ from irgraph.execute.rounding.conditioning import Perturbation
 from irgraph.execute.sizes import check_memory, resize
 from irgraph.execute.torch_values import DTYPES, Torch
 from irgraph.execute.trials import MANNERS, merge_draws
-from irgraph.execute.widen import widen_types
+from irgraph.execute.widen import widen_together
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.ranks import PEERS, is_collective, peer_of
 from irgraph.ir.tensor import Tensor
@@ -167,8 +167,7 @@ def _trial(
 ) -> PipelineComparison:
     """Run the whole step; return it with the initial values of its ranks."""
     seed, manner, widen, limit = settings
-    wide = widen_types(full_step, "f64") if widen else full_step
-    models = tuple(widen_types(graph, "f64") if widen else graph for graph in ranks)
+    wide, *models = widen_together((full_step, *ranks), "f64") if widen else (full_step, *ranks)
     check_memory([wide, *models], limit)
     zeros = {d.tensor.name: _full_tensor(d.tensor, 0.0) for d in wide.tensors if _unnamed_state(d)}
     first = run(wide, zeros, seed, watch=observer.watcher(wide), manner=manner)
@@ -187,7 +186,7 @@ def _trial(
         manner,
         full_step,
         first.initial,
-        models=models,
+        models=tuple(models),
         rank_inputs=rank_inputs,
     )
 
