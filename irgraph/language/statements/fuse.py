@@ -26,6 +26,7 @@ from irgraph.language.running.state import Frame, Refusals, call_of
 from irgraph.language.statement import Statement
 from irgraph.language.templates.fill import Filler
 from irgraph.language.templates.losses import Losses, rest_of
+from irgraph.language.templates.replaced import replaced_ops
 from irgraph.ops.call_errors import call_error
 from irgraph.verbs.extra_accesses import check_extra_accesses
 from irgraph.verbs.fuse import Fusion
@@ -184,6 +185,9 @@ class _FuseRun:
             return False
         return True
 
+    def _members(self, match: Match) -> list[Op]:
+        return replaced_ops(self.selected, match, [self.new])
+
     def _group_matches(self, matches: Iterable[Match]) -> list[list[Match]]:
         """Return matches by the values of the group's keys, in order of first appearance."""
         groups: dict[str, list[Match]] = {}
@@ -231,7 +235,7 @@ class _FuseRun:
     def _fuse_group(self, group: Sequence[Match]) -> None:
         """Fuse the independent matches of a group; the dependent ones in separate later ops."""
         try:
-            members = [self.selected.members(match) for match in group]
+            members = [self._members(match) for match in group]
             split = partition(self.pending.graph_around(members), members)
         except ValueError:
             self.refuse(RefusedError("an earlier fusion changed it"), *group)
@@ -247,7 +251,7 @@ class _FuseRun:
 
     def _fuse_set(self, matches: Sequence[Match], segment: Segment | None) -> None:
         filler = Filler([self.scope_of(m) for m in matches], [rest_of(m) for m in matches])
-        groups = [self.selected.members(match) for match in matches]
+        groups = [self._members(match) for match in matches]
         caller, assuming = self.frame.caller or "script", self.statement.assuming
         with self.refusals.attempt(self._not_fused_text(matches)):
             new = filler.make(self.new, self.state.graph.schemas)

@@ -13,7 +13,7 @@ from irgraph.language.checking.checker import Checker
 from irgraph.language.checking.templates import check_sequence, check_used
 from irgraph.language.clauses import assuming_clause, check_phase, clause, join_words
 from irgraph.language.patterns.match import Match
-from irgraph.language.patterns.nodes import Bound, NewOp, Selection, Template, flatten_lists
+from irgraph.language.patterns.nodes import Selection, Template
 from irgraph.language.patterns.select import SelectionResult, match_scope
 from irgraph.language.running.legality import Legality
 from irgraph.language.running.report import Entry
@@ -21,6 +21,7 @@ from irgraph.language.running.state import Frame, Refusals, call_of
 from irgraph.language.statement import Statement
 from irgraph.language.templates.losses import Losses
 from irgraph.language.templates.make import make_ops
+from irgraph.language.templates.replaced import redefined_names, replaced_ops
 from irgraph.verbs.autograd.find_backward import has_backward
 from irgraph.verbs.autograd.replacements import ReplacementBatch
 from irgraph.verbs.extra_accesses import check_extra_accesses
@@ -139,7 +140,7 @@ class _ReplaceRun:
                 self.used_names,
                 checks_sharing=not self.with_backward,
             )
-            redefined = [values[name] for name in _redefined_names(template.ops, match)]
+            redefined = [values[name] for name in redefined_names(template.ops, match)]
             tensors = list(tensors_in(redefined))
             Losses(
                 selected.index,
@@ -147,7 +148,7 @@ class _ReplaceRun:
                 state.required_results,
                 self.statement.selection.condition,
             ).check(match, tensors)
-            members = selected.members(match)
+            members = replaced_ops(selected, match, template.ops)
             comparison = compare_meanings(state.graph, OpExchange(tuple(members), tuple(ops)))
             fusion = self._build(members, ops)
             if fusion is None:
@@ -167,7 +168,9 @@ class _ReplaceRun:
         match = self.matches.get(root)
         if not self.with_backward:
             return match
-        members = [root] if match is None else [root, *self.selected.members(match)]
+        members = [root]
+        if match is not None:
+            members += replaced_ops(self.selected, match, self.statement.template.ops)
         paths = self.batch.flush_near(members).paths
         if root not in paths:
             return None
@@ -190,14 +193,3 @@ class _ReplaceRun:
     def commit(self) -> Graph:
         """Commit all replacements, and return the graph."""
         return self.batch.commit() if self.with_backward else self.pending.commit()
-
-
-def _redefined_names(new_ops: Sequence[NewOp], match: Match) -> list[str]:
-    """Return the names of the pattern that a template redefines."""
-    names = [
-        part.name
-        for new in new_ops
-        for part in flatten_lists(new.results)
-        if isinstance(part, Bound)
-    ]
-    return [name for name in names if name in match.values]
