@@ -18,7 +18,8 @@ from tests.verbs.test_both_passes import graph_of, plain, step_of
 OPS = (
     "add", "addmm", "atanh", "expand_as", "fmax", "masked.prod", "maximum", "std.unbiased", "sum",
     "nn.functional.cross_entropy", "nn.functional.layer_norm", "nn.functional.linear",
-    "nn.functional.mish", "nn.functional.mse_loss", "nn.functional.silu",
+    "nn.functional.mish", "nn.functional.mse_loss", "nn.functional.poisson_nll_loss",
+    "nn.functional.silu",
 )  # fmt: skip
 """Sums, ops that decompose in place, composite ones, norms, losses and activations."""
 

@@ -13,6 +13,7 @@ from irgraph.diagnostics import IrgraphError
 from irgraph.facts import cached_calls
 from irgraph.ir.dim import BATCH, Dim
 from irgraph.ir.edit import map_tensors
+from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.resize import with_dims
@@ -287,7 +288,7 @@ def _with_root_operands(
         call = forward.get(links.get(op.origin, ""))
         if op.phase != "backward" or op.inputs or call is None:
             return op
-        names = [tensor.name for tensor in call.outputs]
+        names = [tensor.name for tensor in (*call.outputs, *written_by(call))]
         operands = [cotangent_by_output[name] for name in names if name in cotangent_by_output]
         return replace(op, operands=tuple(operands))
 
