@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -106,20 +107,82 @@ c10d.send([%x], process_group = "world", dst = 1, tag = 0) on main/comm_world_to
 PROGRAM = """
 import torch
 import torch.distributed as dist
-from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+from torch.distributed.pipelining import PipelineStage, ScheduleGPipe, ScheduleInterleaved1F1B
 
 
-def train(batch, device):
+def train(batch, device, stages=1):
     dist.init_process_group("nccl")
-    card = torch.device("cuda", dist.get_rank())
-    layer = torch.nn.Linear(8, 8).to(card)
-    schedule = ScheduleGPipe(PipelineStage(layer, dist.get_rank(), 2, card), 2)
-    return lambda: schedule.step(torch.rand(4, 8, device=card))
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    card = torch.device("cuda", rank)
+    parts = []
+    for index in range(rank, ranks * stages, ranks):
+        layer = torch.nn.Linear(8 + index, 9 + index).to(card)
+        parts.append(PipelineStage(layer, index, ranks * stages, card))
+    loss = torch.nn.functional.mse_loss
+    if stages == 1:
+        schedule = ScheduleGPipe(parts[0], 2, loss_fn=loss)
+    else:
+        schedule = ScheduleInterleaved1F1B(parts, ranks, loss_fn=loss)
+    data = (torch.rand(batch, 8, device=card),) if rank == 0 else ()
+    target = torch.rand(batch, 8 + ranks * stages, device=card) if rank == ranks - 1 else None
+    return lambda: schedule.step(*data, target=target)
 """
 
+SENDERS = ("send", "recv_")
 
-def test_stages_that_ask_for_shapes_are_refused(tmp_path: Path) -> None:
+
+def exchanged_widths(graph: Graph) -> Counter[tuple[tuple[str, int] | None, int]]:
+    """Count the messages of a rank by peer and width."""
+    messages = [op for op in graph.leaves() if op.base in SENDERS]
+    return Counter((peer_of(op), int(op.inputs[0].shape[1])) for op in messages)
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_stages_without_shapes_get_those_of_earlier_ranks(tmp_path: Path, stages: int) -> None:
+    """Each stage has another width, so a wrong neighbour would give another shape."""
     file = tmp_path / "program.py"
     file.write_text(PROGRAM)
-    with pytest.raises(IrgraphError, match="stage 0 of the pipeline asks its neighbours"):
-        capture_file(f"{file}:train", batch=4, ranks=2, rank=0)
+    graphs = [
+        capture_file(f"{file}:train(stages={stages})", batch=6, ranks=3, rank=rank).graph
+        for rank in range(3)
+    ]
+    assert len(predict_ranks(graphs, device="h100").meetings) > 0
+    for rank, graph in enumerate(graphs):
+        expected: Counter[tuple[tuple[str, int] | None, int]] = Counter()
+        for stage in range(rank, 3 * stages, 3):
+            for neighbour, width in ((stage - 1, 8 + stage), (stage + 1, 9 + stage)):
+                if 0 <= neighbour < 3 * stages:
+                    count = 2 if stages == 1 else 3
+                    expected[("to", neighbour % 3), width] += count
+                    expected[("from", neighbour % 3), width] += count
+        assert exchanged_widths(graph) == expected
+
+
+def test_a_program_that_chooses_its_rank_is_not_run_as_others(tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    program = PROGRAM.replace('"nccl"', '"nccl", rank=1, world_size=3')
+    file.write_text(program.replace('"cuda", rank', '"cuda"'))
+    with pytest.raises(IrgraphError, match="stage 1 of the pipeline asks its neighbours"):
+        capture_file(f"{file}:train", batch=6)
+
+
+LOOP = (
+    PROGRAM
+    + """
+
+if __name__ == "__main__":
+    step = train(6, "cuda")
+    rows = torch.utils.data.DataLoader(torch.rand(60, 8), batch_size=6)
+    for _ in rows:
+        step()
+"""
+)
+
+
+def test_micro_batches_of_a_loop_have_fixed_sizes(tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text(LOOP)
+    captured = capture_file(str(file), ranks=3, rank=2, step_at="batch")
+    assert not captured.graph.dims
+    assert any("micro-batches have fixed sizes" in note for note in captured.notes)
+    assert sum(op.base == "recv_" for op in captured.graph.leaves()) == 2

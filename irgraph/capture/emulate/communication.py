@@ -43,6 +43,7 @@ class Communication:
     Attributes:
         notes: sentences about the capture.
         started: whether the program started a process group.
+        has_pipeline: whether it ran a pipeline, whose micro-batches have fixed sizes.
         groups: the ranks of each group with a collective, by the group's name.
         current: the collective that is being called.
         recording: whether calls are being recorded.
@@ -56,6 +57,7 @@ class Communication:
 
     notes: dict[str, None]
     started: bool = False
+    has_pipeline: bool = False
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
     current: IssuedCollective | None = None
     recording: bool = False

@@ -17,7 +17,7 @@ from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.communication import Communication, current_communication
 from irgraph.capture.emulate.environment import Process, local_rank
 from irgraph.capture.emulate.meshes import forget_meshes, unrecorded_shape_inference
-from irgraph.capture.emulate.pipelines import call_in_sequence, static_stages
+from irgraph.capture.emulate.pipelines import call_in_sequence, stage_patches
 from irgraph.diagnostics import fail
 
 STARTED = (
@@ -49,7 +49,7 @@ def processes_on_meta(notes: dict[str, None], process: Process | None = None) ->
     comm, stack = Communication(notes), contextlib.ExitStack()
 
     def patch_stages() -> None:
-        for owner, name, value in static_stages():
+        for owner, name, value in stage_patches(comm):
             stack.enter_context(mock.patch.object(owner, name, value))
 
     start = _group_starter(dist.init_process_group, comm, notes, process, patch_stages)

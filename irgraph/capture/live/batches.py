@@ -27,10 +27,12 @@ class BatchSizes:
         ended: number of steps that have ended.
         unfit: lengths of batches that cannot be cut in proportion.
         later_size: batch size of steps after the planned ones, 0 for the last planned size.
+        is_fixed: whether all steps have the batch size of the second one.
     """
 
-    def __init__(self, observed_steps: int = 0) -> None:
+    def __init__(self, observed_steps: int = 0, is_fixed: bool = False) -> None:
         self._observed_steps = observed_steps
+        self.is_fixed = is_fixed
         self.batch = self.ended = 0
         self.plan: list[int] = []
         self.recorded = [1]
@@ -95,7 +97,7 @@ class BatchSizes:
         ahead = max(-(-(first[key] - second[key]) // second[key]) for key in loaders)
         times = self._times = max(ahead, 0) + 1
         # the first size again before others: a program's state may not fit batches of many sizes
-        sizes = [self.batch, *other_sizes(self.batch)]
+        sizes = [self.batch, *(() if self.is_fixed else other_sizes(self.batch))]
         self.plan = [self.batch] * UNCHANGED_STEPS + [size for size in sizes for _ in range(times)]
         self.recorded += range(UNCHANGED_STEPS + times - 1, len(self.plan), times)
 

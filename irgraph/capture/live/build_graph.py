@@ -75,6 +75,7 @@ class CaptureSpec(Struct, frozen=True):
     assumptions: Assumptions = Assumptions()
     card: EmulatedCard | None = None
     loading: Loading | None = None
+    symbolic: bool = True
 
 
 OPTIMIZER_STEP = "Optimizer.step#"

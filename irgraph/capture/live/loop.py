@@ -16,6 +16,7 @@ from irgraph.capture.common.result import Capture
 from irgraph.capture.common.symbolic import with_symbolic_batch
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.cards.card import card_by_name
+from irgraph.capture.emulate.communication import current_communication
 from irgraph.capture.emulate.environment import Process, process_of
 from irgraph.capture.emulate.known_values import KnownValues
 from irgraph.capture.emulate.patches import CudaEmulation, emulate_cuda
@@ -54,6 +55,7 @@ NOT_CUT = (
     "take batches from capture.batches(…), within the steps"
 )
 NOT_IN_PROPORTION = "batches of {} rows keep their size: not in proportion to those of {}"
+FIXED_MICRO_BATCHES = "no batch dimension: the pipeline's micro-batches have fixed sizes"
 MAX_STEPS = 24
 """Maximum number of steps before unusual ones are no longer repeated."""
 
@@ -141,7 +143,8 @@ class Capturing:
     ) -> None:
         self.result: Capture | None = None
         self.done = False
-        self._spec, self._sizes, self._process = spec, BatchSizes(observed_steps), process
+        self._spec, self._process = spec, process
+        self._sizes = BatchSizes(observed_steps, not spec.symbolic)
         self._outer_context, self._recording = contextlib.ExitStack(), contextlib.ExitStack()
         self._notes: dict[str, None] = {}
         self._captures: dict[int, Capture] = {}
@@ -265,6 +268,10 @@ class Capturing:
                 self._rarer.add(captured)
             else:
                 self._captures[self._sizes.ended] = captured
+        comm = current_communication.get()
+        if comm is not None and comm.has_pipeline:
+            self._sizes.is_fixed = True
+            self._notes[FIXED_MICRO_BATCHES] = None
         self._sizes.end_step()
         self._repeat_unusual_steps()
         self.done = self._sizes.is_done and not self._rarer.continue_loop()
@@ -321,19 +328,8 @@ class Capturing:
             self._notes[UNUSUAL] = None
         if not sizes.plan:
             self._notes[NOT_CUT] = None
-        elif sizes.ended < sizes.required:
-            self._notes[ENDED.format(sizes.ended, len(sizes.plan))] = None
-        else:
-            repeat, *other_captures = (self._captures[step] for step in sizes.recorded[1:])
-            batch_sizes = [sizes.plan[step] for step in sizes.recorded[2:]]
-            capture_by_size = dict(zip(batch_sizes, other_captures, strict=True))
-            captured = with_symbolic_batch(
-                captured,
-                sizes.batch,
-                capture_by_size.__getitem__,
-                batch_sizes,
-                repeat.graph,
-            )
+        elif not sizes.is_fixed:
+            captured = self._with_batch(captured)
         captured, *rarer = map(self._loader_times.apply, (captured, *self._rarer.merged()))
         notes = dict.fromkeys(note for step in (captured, *rarer) for note in step.notes)
         graph = replace(captured.graph, rarer=tuple(step.graph for step in rarer))
@@ -342,6 +338,19 @@ class Capturing:
         for rows in sorted(sizes.unfit):
             self._notes[NOT_IN_PROPORTION.format(rows, sizes.batch)] = None
         return with_notes(captured, self._spec.source, tuple(self._notes))
+
+    def _with_batch(self, captured: Capture) -> Capture:
+        """Return a capture with sizes that depend on the batch, if steps of other sizes ended."""
+        sizes = self._sizes
+        if sizes.ended < sizes.required:
+            self._notes[ENDED.format(sizes.ended, len(sizes.plan))] = None
+            return captured
+        repeat, *other_captures = (self._captures[step] for step in sizes.recorded[1:])
+        batch_sizes = [sizes.plan[step] for step in sizes.recorded[2:]]
+        capture_by_size = dict(zip(batch_sizes, other_captures, strict=True))
+        return with_symbolic_batch(
+            captured, sizes.batch, capture_by_size.__getitem__, batch_sizes, repeat.graph
+        )
 
     def _hint_of_missing_steps(self) -> str:
         ended = self._sizes.ended

@@ -44,6 +44,8 @@ class RarerSteps:
 
     def _needed_sizes(self) -> Sequence[int]:
         batch = self._sizes.batch
+        if self._sizes.is_fixed:
+            return (batch,)
         return (batch, other_sizes(batch)[0], batch) if self._sizes.plan else (0,)
 
     def _choose_size(self, size: int) -> None:

@@ -11,7 +11,7 @@ from irgraph.capture.common.result import Capture
 from irgraph.capture.common.symbolic import other_sizes, with_symbolic_batch
 from irgraph.capture.common.torch_object import Torch
 from irgraph.capture.emulate.cards.card import card_by_name
-from irgraph.capture.emulate.environment import process_of
+from irgraph.capture.emulate.environment import Process, process_of
 from irgraph.capture.emulate.known_values import KnownValues
 from irgraph.capture.emulate.patches import emulate_cuda
 from irgraph.capture.emulate.unknown_values.assumptions import ROUNDS, read_assumptions
@@ -29,6 +29,7 @@ from irgraph.capture.live.device_calls.vmap import without_vmap
 from irgraph.capture.live.discover import model_of
 from irgraph.capture.live.loader_times import LoaderTimes
 from irgraph.capture.live.module import ModuleStep, batch_of, refuse_without_inputs
+from irgraph.capture.live.neighbours import note_size, run_with_neighbours
 from irgraph.capture.live.script import capture_program
 from irgraph.capture.live.step_outputs import reachable_tensors, returned_tensors
 from irgraph.capture.live.target import (
@@ -191,9 +192,11 @@ def capture_file(
     process = process_of(ranks, rank)
     loading = read_loading(loader) if loader is not None else None
     assumptions, emulated_card = read_assumptions(assume, rounds), card_by_name(card)
-    settings = CaptureSpec("", device, {}, "", pinned, assumptions, emulated_card, loading)
+    settings = CaptureSpec(
+        "", device, {}, "", pinned, assumptions, emulated_card, loading, symbolic
+    )
 
-    def run_capture() -> Capture:
+    def run_as(process: Process | None, size: int) -> Capture:
         if is_program(target):
             if batch is not None:
                 raise fail(OWN_BATCH.format(target), hint=RESIZE, exit_code=2)
@@ -204,10 +207,13 @@ def capture_file(
         import_torch()
         notes: dict[str, None] = {}
         with warnings_as_notes(notes), emulate_cuda(device, process, settings.card) as emulation:
-            sizes = (batch or BATCH, symbolic, batches)
+            sizes = (size or batch or BATCH, symbolic, batches)
             captured = _capture_function(load_target(target), settings, sizes, doing)
             captured = LoaderTimes(loading).apply(captured)
         return with_notes(captured, split_target(target)[0], (*notes, *emulation.notes))
+
+    def run_capture() -> Capture:
+        return run_with_neighbours(run_as, process, doing)
 
     if cache is None:
         return run_capture()
@@ -233,6 +239,7 @@ def _capture_function(
 
     def capture_at(size: int) -> Capture:
         doing(f"capturing {function.name} at batch size {size}")
+        note_size(size)
         # the function may read values; the step's parameters have none
         with recorder.dispatch_mode(None, {}, KnownValues(spec.assumptions)):
             step = function.step(size, spec.device)

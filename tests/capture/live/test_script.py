@@ -62,6 +62,16 @@ def test_a_script_is_captured_by_its_loader(tmp_path: Path) -> None:
     assert {d.tensor.name for d in found.graph.tensors} >= {"t_0_weight", "t_2_bias"}
 
 
+def test_a_script_is_captured_at_one_size(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(f"{LOOP}    print(len(x), file=open({str(tmp_path / 'rows')!r}, 'a'))\n")
+    found = capture_file(str(path), symbolic=False)
+    assert not found.graph.dims
+    assert not any("batch dimension" in note for note in found.notes)
+    assert calls(found).count("aten.addmm") == 2
+    assert set((tmp_path / "rows").read_text().split()) == {"16"}
+
+
 def test_a_script_stops_where_no_more_steps_are_needed(tmp_path: Path) -> None:
     captured(tmp_path, f"{LOOP}\nopen({str(tmp_path / 'after')!r}, 'w')")
     assert not (tmp_path / "after").exists()
