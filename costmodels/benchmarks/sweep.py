@@ -34,6 +34,7 @@ class Sweep(Struct, frozen=True):
         needed: sizes that must be among the cases.
         max_product: maximum product of all sizes; it prevents runs of minutes.
         indices: distributions to draw indices from; one empty text if the ops have none.
+        multiples: numbers, by size: a drawn size is rounded up to a multiple of one of them.
     """
 
     ops: Mapping[str, Maker]
@@ -41,6 +42,7 @@ class Sweep(Struct, frozen=True):
     needed: tuple[tuple[int, ...], ...] = ()
     max_product: float = 2.0**38
     indices: tuple[str, ...] = field(default=("",))
+    multiples: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def plan(
         self, name: str, count: int, seed: int = 0, dtypes: tuple[str, ...] = ("f32",)
@@ -63,6 +65,9 @@ class Sweep(Struct, frozen=True):
         rng = np.random.default_rng([seed, *name.encode()])
         while True:
             sizes = {n: _log_uniform(rng, low, high) for n, (low, high) in self.ranges.items()}
+            for size, choices in self.multiples.items():
+                step = int(rng.choice(choices))
+                sizes[size] = -(-sizes[size] // step) * step
             if np.prod([float(v) for v in sizes.values()]) > self.max_product:
                 continue
             op, dtype, kind = (str(rng.choice(c)) for c in (ops, dtypes, self.indices))

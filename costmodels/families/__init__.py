@@ -21,6 +21,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TypeVar
 
+from costmodels.benchmarks import networks
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.formulas.machine import Rule
 from costmodels.learnable.family import LearnedFamily
@@ -45,13 +46,14 @@ def rules() -> Mapping[str, Rule]:
 @cache
 def sweeps() -> dict[str, Sweep]:
     """Return the microbenchmarks of all families, by their name in ``irgraph measure``."""
-    return _collect_by_name(lambda module: getattr(module, "SWEEPS", {}), "sweep")
+    by_family = _collect_by_name(lambda module: getattr(module, "SWEEPS", {}), "sweep")
+    return by_family | networks.SWEEPS
 
 
 def shipped_sweeps() -> dict[str, Sweep]:
     """Return the microbenchmarks of the shipped families, without those of installed packages."""
     shipped_modules = [module for module, plugin in _modules() if plugin is None]
-    sweeps_by_name: dict[str, Sweep] = {}
+    sweeps_by_name: dict[str, Sweep] = dict(networks.SWEEPS)
     for module in shipped_modules:
         sweeps_by_name.update(getattr(module, "SWEEPS", {}))
     return sweeps_by_name

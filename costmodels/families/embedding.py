@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from costmodels.benchmarks.bench import Array, Bench, Call, gradient
+from costmodels.benchmarks.networks import bench_rows
 from costmodels.benchmarks.sweep import DISTRIBUTIONS, Sweep
 from costmodels.formulas.elements import ROOFLINE, streaming
 from costmodels.formulas.intervals import CLOSE, FEW
@@ -277,7 +278,7 @@ RULES: dict[str, Rule] = {
 
 def _bench(bench: Bench) -> Call:
     """Prepare lookups of one table, or of several tables of the same size, one call each."""
-    make = _bench_bag if bench.case.op.startswith("embedding_bag") else _bench_rows
+    make = _bench_bag if bench.case.op.startswith("embedding_bag") else bench_rows
     calls = [make(bench) for _ in range(bench["tables"])]
     return calls[0] if len(calls) == 1 else lambda: [call() for call in calls]
 
@@ -300,16 +301,6 @@ def _bench_bag(bench: Bench) -> Call:
     kind = "max" if mode.endswith("max") else "sum"
     result: Array = lookup(indices, weight, offsets, mode=kind, sparse=mode.endswith("sparse"))
     return gradient(bench, result, weight)
-
-
-def _bench_rows(bench: Bench) -> Call:
-    lookup, backward = bench.torch.nn.functional.embedding, bench.case.op.endswith("backward")
-    weight = bench.values(bench["rows"], bench["dim"], grad=backward)
-    indices = bench.rows(bench["rows"], bench["batch"] * bench["lookups"])
-    if not backward:
-        return lambda: lookup(indices, weight)
-    bench.spend(weight.nbytes)
-    return gradient(bench, lookup(indices, weight), weight)
 
 
 SWEEPS = {

@@ -9,6 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from costmodels.benchmarks.bench import Bench, Call
+from costmodels.benchmarks.networks import bench_product
 from costmodels.benchmarks.sweep import Sweep
 from costmodels.families.concat import cat
 from costmodels.formulas.elements import ROOFLINE, broadcast_copy, streaming, transposed_copy
@@ -280,20 +281,6 @@ RULES: dict[str, Rule] = {
 RULES |= {form: _in_tf32(RULES[name]) for form, name in PLAIN.items()}
 
 
-def _bench(bench: Bench) -> Call:
-    torch, op = bench.torch, bench.case.op
-    first, second = bench.values(bench["m"], bench["k"]), bench.values(bench["n"], bench["k"])
-    if op.endswith("_gradient"):
-        gradient = bench.values(bench["m"], bench["n"])
-        if op == "input_gradient":
-            return lambda: torch.mm(gradient, second)
-        return lambda: torch.mm(gradient.t(), first)
-    bias = bench.values(bench["n"])
-    if op == "linear":
-        return lambda: torch.nn.functional.linear(first, second, bias)
-    return lambda: torch.addmm(bias, first, second.t())
-
-
 def _bench_batched(bench: Bench) -> Call:
     torch, op = bench.torch, bench.case.op
     first = bench.values(bench["batch"], bench["m"], bench["k"])
@@ -309,7 +296,7 @@ def _bench_batched(bench: Bench) -> Call:
 
 SWEEPS = {
     "linear": Sweep(
-        dict.fromkeys(("linear", "addmm", "input_gradient", "weight_gradient"), _bench),
+        dict.fromkeys(("linear", "addmm", "input_gradient", "weight_gradient"), bench_product),
         {"batch": (1, 1), "m": (4, 2**14), "n": (1, 2**14), "k": (1, 2**14)},
         ((1, 2048, 1, 1024), (1, 2048, 512, 13), (1, 2048, 1024, 1024), (1, 64, 16, 8)),
     ),

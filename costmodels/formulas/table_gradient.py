@@ -129,7 +129,7 @@ def max_gradient(table: LookupTable, machine: Machine) -> tuple[Kernel, ...]:
     elements = table.bags * table.width
     update_bytes = minimum(2 * SECTOR * elements, 2 * table.rows * table.row_bytes)
     time = update_time(machine, elements * (table.size + table.index_size), update_bytes / 2)
-    if has_row_laws(machine):  # each element is added to a row of its own
+    if has_row_laws(machine):  # each element is added to another row
         time = maximum(time, atomic_time(elements, table.size, 0.0, machine) + machine.start)
     name = f"max gradient {table.bags}x{table.width}"
     return zero_fill(table, machine), work("embedding", name, time, FEW, ATOMIC)

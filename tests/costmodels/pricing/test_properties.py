@@ -25,16 +25,27 @@ MAX_FALL = 0.05
 
 SHORT_KERNELS = {
     "linear": "cuBLAS chooses among kernels that differ by microseconds",
+    "tf32": "cuBLAS chooses among kernels that differ by microseconds",
     "norm": "more channels occupy more multiprocessors",
     "reduce": "few rows are added up by one thread after the other, more by several",
 }
 """Sweeps whose short calls may run a faster kernel at a larger size, and why."""
 
-VECTORS = {**SHORT_KERNELS, "scatter": "blocks copy rows of whole vectors"}
+VECTORS = {
+    **SHORT_KERNELS,
+    "scatter": "blocks copy rows of whole vectors",
+    "stem": "images of one channel have no layout, and cuDNN pads a few channels",
+}
 """Sweeps whose unaligned calls may do so, and why."""
 
 LONG_US = 20.0
 """Minimum microseconds of a call that fills the device with any kernel."""
+
+MAX_PRODUCTS = {"tf32": 2.0**33}
+"""Maximum product of a drawn case's sizes if not 2^26: matrix units make short calls of those."""
+
+STEP = "stride"
+"""Size that is the distance of windows: a larger one makes a smaller call."""
 
 ALIGNED = 64
 """Multiple to which sides are rounded up: then all run the kernels for whole vectors."""
@@ -43,8 +54,10 @@ ALIGNED = 64
 def drawn_case(sweep: str, source: random.Random, dtype: str) -> tuple[Case, str]:
     """Return a case of a sweep and the name of one of its sizes."""
     cases = shipped_sweeps()[sweep].plan(sweep, 40, seed=source.randrange(10**6), dtypes=(dtype,))
-    case = source.choice([case for case in cases if prod(map(float, case.sizes.values())) < 2**26])
-    return case, source.choice(sorted(case.sizes))
+    max_product = MAX_PRODUCTS.get(sweep, 2.0**26)
+    small_cases = [case for case in cases if prod(map(float, case.sizes.values())) < max_product]
+    case = source.choice(small_cases or cases)
+    return case, source.choice(sorted(case.sizes.keys() - {STEP}))
 
 
 def captured_case(case: Case, **sizes: int) -> Graph:
