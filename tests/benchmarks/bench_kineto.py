@@ -6,6 +6,7 @@ Each reader runs in its own process on the same plain JSON file: a published tra
 largest under ``IRGRAPH_DATA``) copied N times with times, correlations and ids moved on, shapes
 included. ``--peer`` names the Python of an environment with HolisticTraceAnalysis. Peaks are of
 the process's own memory (``VmHWM``): ``ru_maxrss`` would count what its parent had before it.
+``--typed FILE...`` compares reading with decoding alone instead.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from irgraph.capture.kineto.reading import decoders
+from irgraph.capture.kineto.reading.ingest import read_processes
 
 OURS = """
 import re, sys, time
@@ -92,6 +96,52 @@ def moved(event: dict, copy: int, length: int, step: int) -> dict:  # type: igno
     return event
 
 
+def typed(path: Path, pairs: int) -> tuple[int, float, float]:
+    """Return events, and the least seconds of processor to decode and to read a plain file.
+
+    Decoding makes typed structs of all events, with the fields that reading needs, at once from
+    the text in memory.
+    """
+    text = path.read_bytes()
+    begin = text.index(b"[", text.index(b'"traceEvents"'))
+    text = text[begin : begin + len(_list(text[begin:]))]
+    decoder = decoders.fraction_decoder
+    decoding, reading = [], []
+    for _ in range(pairs):
+        before = time.process_time()
+        events = len(decoder.decode(text))
+        decoding.append(time.process_time() - before)
+        before = time.process_time()
+        read_processes(path)
+        reading.append(time.process_time() - before)
+    return events, min(decoding), min(reading)
+
+
+def _list(text: bytes) -> bytes:
+    """Return the list that a text begins with."""
+    end = json.JSONDecoder().raw_decode(text.decode())[1]
+    return text.decode()[:end].encode()
+
+
+def report_typed(paths: list[Path], pairs: int) -> None:
+    """Print reading beside typed decoding for each file, and for all together."""
+    total = [0.0, 0.0]
+    with tempfile.TemporaryDirectory() as folder:
+        for path in paths:
+            plain = Path(folder) / "trace.json"
+            is_packed = path.name.endswith(".gz")
+            plain.write_bytes(
+                gzip.decompress(path.read_bytes()) if is_packed else path.read_bytes()
+            )
+            events, decoding, reading = typed(plain, pairs)
+            total = [total[0] + decoding, total[1] + reading]
+            sys.stdout.write(
+                f"{path.parent.name}/{path.name:<34} {events:>8,} events  decode {decoding:.4f} s"
+                f"  read {reading:.4f} s  {reading / decoding:5.2f} times\n"
+            )
+    sys.stdout.write(f"all: {total[1] / total[0]:.2f} times\n")
+
+
 def run(
     python: str, program: str, path: Path, *options: str
 ) -> tuple[float, float, float, float, int]:
@@ -129,8 +179,13 @@ def main() -> None:
     parser.add_argument("--trace", type=Path, default=None)
     parser.add_argument("--copies", type=int, nargs="+", default=[10])
     parser.add_argument("--peer", default="")
+    parser.add_argument("--typed", type=Path, nargs="+", default=[])
+    parser.add_argument("--pairs", type=int, default=7)
     parser.add_argument("--tree", action="store_const", const=["--tree"], default=[])
     options = parser.parse_args()
+    if options.typed:
+        report_typed(options.typed, options.pairs)
+        return
     with tempfile.TemporaryDirectory() as folder:
         for count in options.copies:
             path = Path(folder) / "copies.json"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
-from operator import attrgetter
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from irgraph.capture.kineto.reading.attributes import VALUES, argument_column, integer_array
 from irgraph.capture.kineto.reading.columns import Columns, to_whole_nanoseconds
-from irgraph.capture.kineto.reading.decimals import MAX_NUMBER, thousandths
+from irgraph.capture.kineto.reading.decimals import MAX_NUMBER, float_thousandths, thousandths
 from irgraph.capture.kineto.reading.decoders import (
     ARROW,
     INSTANT,
@@ -21,15 +21,12 @@ from irgraph.capture.kineto.reading.decoders import (
     REST,
     AnyEvent,
     AnyRecord,
-    Event,
 )
 from irgraph.capture.kineto.reading.events import Events
 from irgraph.capture.kineto.reading.health import Health
 from irgraph.capture.kineto.reading.selection import Window
 from irgraph.capture.kineto.reading.trace import (
-    COLUMNS,
     NO_COLLECTIVE,
-    NO_CONFIGURATION,
     Array,
     Collective,
     Configuration,
@@ -67,6 +64,7 @@ CATEGORIES = {
 """Kind of event by category in lower case."""
 
 _OPERATOR_KEYS = ("external", "record", "sequence", "forward")
+_PYTHON_KEYS = ("external",)
 _CALL_KEYS = ("external", "correlation")
 _OTHER_KEYS = (
     "external", "correlation", "stream", "device", "nbytes", "wait_record", "wait_stream"
@@ -74,8 +72,8 @@ _OTHER_KEYS = (
 _KEYS_BY_CATEGORY: dict[str, tuple[str, ...]] = {
     name: _CALL_KEYS if kind == EventKind.RUNTIME else _OPERATOR_KEYS
     for name, kind in CATEGORIES.items()
-    if kind in (EventKind.OP, EventKind.ANNOTATION, EventKind.PYTHON, EventKind.RUNTIME)
-}
+    if kind in (EventKind.OP, EventKind.ANNOTATION, EventKind.RUNTIME)
+} | {"python_function": _PYTHON_KEYS}
 """Argument columns by category; all other categories have ``_OTHER_KEYS``."""
 
 MEMORY = "[memory]"
@@ -83,6 +81,9 @@ MEMORY = "[memory]"
 
 _MEMORY_KEYS = ("device_type", "device", "nbytes", "allocated", "reserved")
 """The figures of a change of memory, in the order of ``MemoryChange``."""
+
+SEPARATOR = b"\0"
+"""Byte between JSON texts that are numbered as one: no JSON text has it."""
 
 _BATCH_EVENTS = 256
 """Number of events of one category that are converted to columns in one batch."""
@@ -107,6 +108,18 @@ class _ThreadNumbers(dict[Any, int]):
         return number
 
 
+class _Appenders(dict[str, Callable[[Any], None]]):
+    """Functions that append an event to the list of its category."""
+
+    def __init__(self, by_category: dict[str, list[Any]]) -> None:
+        self.by_category = by_category
+
+    def __missing__(self, category: str) -> Callable[[Any], None]:
+        events = self.by_category[category] = []
+        append = self[category] = events.append
+        return append
+
+
 class Interner:
     """Numbers distinct values in order of first use."""
 
@@ -125,16 +138,14 @@ class Collector:
         self, health: Health, skip: frozenset[str] = frozenset(), window: Window | None = None
     ) -> None:
         self.health, self.skip, self.window = health, skip, window
-        self.names, self.threads, self.shapes = Interner(), Interner(), Interner()
+        self.names, self.threads, self.operands = Interner(), Interner(), Interner()
         self.modules, self.collectives, self.categories = Interner(), Interner(), Interner()
-        self.concretes, self.strides, self.configurations = Interner(), Interner(), Interner()
+        self.configurations = Interner()
         for table, first in (
             (self.modules, ""),
             (self.collectives, NO_COLLECTIVE),
-            (self.shapes, None),
-            (self.concretes, b""),
-            (self.strides, b""),
-            (self.configurations, NO_CONFIGURATION),
+            (self.operands, SEPARATOR * 3),
+            (self.configurations, SEPARATOR * (len(Configuration._fields) - 1)),
         ):
             table([first])
         self.pending: dict[str, list[Any]] = defaultdict(list)
@@ -153,9 +164,10 @@ class Collector:
             self._add_indices([e.args for e in events])
             self._add_other_events(e for e in events if e.ph != "X")
             events = [e for e in events if e.ph == "X"]
-        by_category: dict[str, list[Any]] = defaultdict(list)
+        by_category: dict[str, list[Any]] = {}
+        append_by_category = _Appenders(by_category)
         for event in events:
-            by_category[event.cat].append(event)
+            append_by_category[event.cat](event)
         # most arrows repeat the launches that correlations already give
         self._add_other_events([e for e in by_category.pop(ARROW, ()) if e.arrow != "ac2g"])
         self._add_other_events(by_category.pop(METADATA, ()))
@@ -169,7 +181,7 @@ class Collector:
                 self.health.add("K33", len(group), ", ".join(sorted(self.skip)))
                 continue
             pending = self.pending[category]
-            if pending and isinstance(pending[-1], Event) != isinstance(group[0], Event):
+            if pending and type(pending[-1]) is not type(group[0]):
                 self._flush(category)
             self.pending[category] += group
             if len(self.pending[category]) >= _BATCH_EVENTS:
@@ -215,9 +227,9 @@ class Collector:
         columns["duration"] = self._times(events, "dur")
         columns["name"] = self.names([e.name for e in events])
         for key in keys:
-            columns[key] = _narrowed(_integers(args, key), COLUMNS[key])
-        if keys is not _OPERATOR_KEYS and columns["external"].min() < 0:
-            old_ids = _integers(args, "external_old")
+            columns[key] = argument_column(args, key)
+        if keys in (_CALL_KEYS, _OTHER_KEYS) and columns["external"].min() < 0:
+            old_ids = integer_array(args, "external_old")
             columns["external"] = np.where(columns["external"] >= 0, columns["external"], old_ids)
         columns["thread"] = self._threads(events)
         if keys is not _CALL_KEYS:
@@ -227,8 +239,9 @@ class Collector:
         elif keys is _OTHER_KEYS:
             if any(a.collective for a in args):
                 columns["collective"] = self.collectives([_collective(a) for a in args])
-            if any(len(a.grid) for a in args):
-                columns["configuration"] = self.configurations(list(map(_configuration, args)))
+            if [a.grid for a in args].count(NO_TEXT) < len(args):
+                parts = [(a.grid, a.block, a.registers, a.block_memory, a.occupancy) for a in args]
+                columns["configuration"] = self.configurations(list(map(SEPARATOR.join, parts)))
         return columns
 
     def _threads(self, events: Sequence[Any]) -> Array:
@@ -245,44 +258,44 @@ class Collector:
         """Return shapes, values, strides and modules of operators, if an event has some."""
         columns = {}
         self.has_old_stacks |= [a.stack for a in args].count(NO_TEXT) < len(args)
-        values = [a.concrete for a in args]
-        if values.count(NO_TEXT) < len(values):
-            columns["concrete"] = self.concretes([bytes(text) for text in values])
-        strides = [a.strides for a in args]
-        if strides.count(NO_TEXT) < len(strides):
-            columns["strides"] = self.strides([bytes(text) for text in strides])
-        shapes = self._shapes(args)
-        if shapes is not None:
-            columns["shape"] = shapes
+        texts = self._operand_texts(args)
+        if texts is not None:
+            columns["shape"] = texts
         modules = [a.hierarchy for a in args]
         if modules.count("") < len(modules):
             columns["module"] = self.modules(modules)
         return columns
 
-    def _shapes(self, args: Sequence[Any]) -> Array | None:
-        """Return the number of each event's operand shapes and types, 0 if it has none.
+    def _operand_texts(self, args: Sequence[Any]) -> Array | None:
+        """Return the number of each event's dims, types, values and strides of operands.
 
         ``None`` if no event has any.
         """
-        dims = [a.dims for a in args]
+        dims, values = [a.dims for a in args], [a.concrete for a in args]
+        strides = [a.strides for a in args]
         if dims.count(NO_TEXT) == len(dims):
             dims = [a.dims_old for a in args]
-        if dims.count(NO_TEXT) == len(dims):
+        if all(texts.count(NO_TEXT) == len(args) for texts in (dims, values, strides)):
             return None
-        rows = [i for i, text in enumerate(dims) if len(text)]
-        shapes = np.zeros(len(args), "i4")
-        shapes[rows] = self.shapes([(bytes(dims[i]), bytes(args[i].types)) for i in rows])
-        return shapes
+        types = [a.types for a in args]
+        parts = zip(dims, types, values, strides, strict=True)
+        return self.operands(list(map(SEPARATOR.join, parts)))
 
     def _times(self, events: Sequence[Any], key: str) -> Array:
-        """Return times: integers unchanged, decimal texts in thousandths."""
+        """Return times: integers unchanged, decimals in thousandths."""
         if isinstance(events[0].ts, int):
             self.integers += len(events)
-            times = _attribute_array(events, key)
+            times = integer_array(events, key)
             if times.dtype == np.int64 and max(times.max(), -times.min()) > MAX_NUMBER:
                 raise OverflowError
             return times
-        values = [getattr(e, key) for e in events]
+        values = VALUES[key](events)
+        if isinstance(values[0], float):
+            floats = np.fromiter(values, "f8", len(values))
+            decimals = int(np.count_nonzero(floats != np.floor(floats)))
+            self.decimals += decimals
+            self.integers += len(values) - decimals
+            return float_thousandths(floats)
         text = b",".join(values)
         self.decimals += text.count(b".")
         self.integers += text.count(b",") + 1 - text.count(b".")
@@ -302,16 +315,18 @@ class Collector:
 
     def _add_other_events(self, events: Iterable[Any]) -> None:
         skipped = 0
+        flows = []
         for event in events:
             if event.ph in ("s", "f"):
                 if getattr(event, "arrow", event.cat).startswith("fwdbwd"):
-                    self._add_flow(event)
+                    flows.append(event)
             elif event.ph == "M" and event.name == "thread_name":
                 self.thread_names[_thread_key(event)] = event.args.name
             elif event.ph in ("B", "E"):
                 skipped += 1
             elif not event.ph or event.ph not in PHASES:
                 self.health.add("K09", 1, "events of no known type")
+        self._add_flows(flows)
         self.health.add("K05", skipped, "begin and end events, which torch does not write")
 
     def _add_memory_changes(self, events: Iterable[Any]) -> None:
@@ -319,26 +334,39 @@ class Collector:
         changes = [e for e in events if e.name == MEMORY]
         if not changes:
             return
-        args, is_integer = [e.args for e in changes], isinstance(changes[0].ts, int)
-        times = [e.ts for e in changes]
+        args, times = [e.args for e in changes], VALUES["ts"](changes)
+        is_integer = isinstance(times[0], int)
         try:
             start = np.fromiter(times, "i8", len(changes)) if is_integer else thousandths(times)
-            figures = [_attribute_array(args, key).astype("i8") for key in _MEMORY_KEYS]
+            figures = [integer_array(args, key).astype("i8") for key in _MEMORY_KEYS]
         except (OverflowError, ValueError):
             self.health.add("K09", len(changes), "changes of memory with impossible figures")
             return
         self.memory.append((self._threads(changes), start, 1 if is_integer else 1000, figures))
 
-    def _add_flow(self, event: AnyRecord) -> None:
-        if not isinstance(event.id, int):
+    def _add_flows(self, flows: Sequence[AnyRecord]) -> None:
+        """Add the ends of arrows, without those whose ids or times are no numbers."""
+        flows = [flow for flow in flows if isinstance(flow.id, int)]
+        if not flows:
             return
         try:
-            start = event.ts if isinstance(event.ts, int) else int(thousandths([event.ts])[0])
+            starts = _exact_thousandths(VALUES["ts"](flows))
         except (OverflowError, ValueError):
+            if len(flows) > 1:
+                for flow in flows:
+                    self._add_flows([flow])
             return
-        thread = self.threads.table[event.pid, event.tid]
-        scaled = start if isinstance(event.ts, int) else start // 1000
-        self.flows.append((event.id, event.ph == "s", thread, scaled))
+        threads = self._threads(flows).tolist()
+        for flow, thread, start in zip(flows, threads, starts, strict=True):
+            self.flows.append((flow.id, flow.ph == "s", thread, start))
+
+
+def _exact_thousandths(values: list[Any]) -> list[int]:
+    """Return times in thousandths, which may have more than 64 bits."""
+    if isinstance(values[0], int):
+        return [1000 * value for value in values]
+    result: list[int] = thousandths(values).tolist()
+    return result
 
 
 def _window_mask(part: dict[str, Array], window: Window, scale: int, on_device: bool) -> Array:
@@ -354,42 +382,6 @@ def _window_mask(part: dict[str, Array], window: Window, scale: int, on_device: 
 
 def _thread_key(event: AnyRecord) -> tuple[int | str, int | str]:
     return (event.pid if event.pid is not None else -1, event.tid if event.tid is not None else -1)
-
-
-def _integers(args: Sequence[Any], key: str) -> Array:
-    """Return one argument of each event as integers; old traces spell streams ``stream 7``."""
-    try:
-        return _attribute_array(args, key)
-    except (TypeError, ValueError):
-        return np.fromiter(map(_integer, map(attrgetter(key), args)), "i8", len(args))
-
-
-def _attribute_array(records: Sequence[Any], key: str) -> Array:
-    """Return an integer attribute of each record, as int32 if all values fit, else as int64."""
-    try:
-        return np.fromiter(map(attrgetter(key), records), "i4", len(records))
-    except OverflowError:
-        return np.fromiter(map(attrgetter(key), records), "i8", len(records))
-
-
-def _integer(value: object) -> int:
-    if isinstance(value, int):
-        return value
-    digits = value.removeprefix("stream ") if isinstance(value, str) else ""
-    return int(digits) if digits.isdecimal() else -1
-
-
-def _narrowed(values: Array, dtype: str) -> Array:
-    if np.can_cast(values.dtype, dtype):
-        return values
-    limits = np.iinfo(dtype)
-    return np.where((values < limits.min) | (values > limits.max), -1, values).astype(dtype)
-
-
-def _configuration(args: AnyRecord) -> Configuration:
-    """Return the configuration of a kernel's launch."""
-    parts = (args.grid, args.block, args.registers, args.block_memory, args.occupancy)
-    return Configuration(*map(bytes, parts))
 
 
 def _collective(args: AnyRecord) -> Collective:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+from msgspec import Raw
 
 from irgraph.capture.kineto.reading.trace import ABSENT, COLUMNS, Array
 
@@ -31,9 +32,13 @@ def to_whole_nanoseconds(events: Iterable[Any]) -> bool:
 def _numbers(event: Any) -> tuple[float, float]:  # noqa: ANN401
     """Return the start and the duration of an event, 0 for texts that are no numbers."""
     try:
-        return float(bytes(event.ts)), float(bytes(event.dur))
+        return _number(event.ts), _number(event.dur)
     except ValueError:
         return 0.0, 0.0
+
+
+def _number(time: float | Raw) -> float:
+    return time if isinstance(time, float) else float(bytes(time))
 
 
 class Column:

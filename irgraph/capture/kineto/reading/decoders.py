@@ -95,6 +95,19 @@ class Event(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
     args: Args = NO_ARGS
 
 
+class FloatEvent(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
+    """A complete event with times as 64-bit floats, which are exact to 1 ns below 2**43 us."""
+
+    ph: ClassVar[str] = "X"
+    ts: float = -1.0
+    cat: str = ""
+    name: str = ""
+    pid: int | str | None = -1
+    tid: int | str | None = -1
+    dur: float = -1.0
+    args: Args = NO_ARGS
+
+
 class FractionEvent(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
     """A complete event with times as text, which is parsed exactly later."""
 
@@ -105,6 +118,19 @@ class FractionEvent(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
     pid: int | str | None = -1
     tid: int | str | None = -1
     dur: Raw = Raw(b"-1")
+    args: Args = NO_ARGS
+
+
+class ShortEvent(msgspec.Struct, gc=False, tag_field="ph", tag="X"):
+    """A complete event with its start as text, and its duration as a float."""
+
+    ph: ClassVar[str] = "X"
+    ts: Raw = NO_TIME
+    cat: str = ""
+    name: str = ""
+    pid: int | str | None = -1
+    tid: int | str | None = -1
+    dur: float = -1.0
     args: Args = NO_ARGS
 
 
@@ -122,7 +148,7 @@ class AnyEvent(msgspec.Struct, gc=False):
     args: Args = NO_ARGS
 
 
-def _decoder(complete: type, time: type, default: int | Raw) -> msgspec.json.Decoder[Any]:
+def _decoder(complete: type, time: type, default: float | Raw) -> msgspec.json.Decoder[Any]:
     """Return a decoder of lists of events with one struct for each event type."""
     place = [("pid", int | str | None, -1), ("tid", int | str | None, -1)]
     arrow_category = ("arrow", str, msgspec.field(name="cat", default=""))
@@ -148,6 +174,8 @@ def _decoder(complete: type, time: type, default: int | Raw) -> msgspec.json.Dec
 
 
 integer_decoder = _decoder(Event, int, 0)
+float_decoder = _decoder(FloatEvent, float, 0.0)
+short_decoder = _decoder(ShortEvent, Raw, Raw(b"0"))
 fraction_decoder = _decoder(FractionEvent, Raw, Raw(b"0"))
 event_decoder = msgspec.json.Decoder(AnyEvent)
 raw_decoder = msgspec.json.Decoder(list[Raw])

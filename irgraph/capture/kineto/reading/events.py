@@ -11,9 +11,11 @@ from itertools import islice, pairwise
 from typing import Any, TypeAlias
 
 import msgspec
+import numpy as np
 
 from irgraph.capture.kineto.reading import decoders as records
 from irgraph.capture.kineto.reading.container import execution_trace_error
+from irgraph.capture.kineto.reading.decimals import MAX_EXACT_FLOAT
 from irgraph.capture.kineto.reading.health import Health
 from irgraph.diagnostics import SourceSpan, fail
 
@@ -32,14 +34,48 @@ _HEADER_LIMIT = 64 << 20
 _MAX_PENDING = 16 << 20
 """Maximum bytes of text without a border of events to buffer: no event is as long."""
 
-_FIELDS = (b'"ph":', b'"ts":', b'"dur":', b'"cat":')
-"""Fields of which an event has one: more of them than events may be duplicates."""
+_FIELD_ENDS = tuple(int.from_bytes(end, "little") for end in (b'"ph"', b'"ts"', b'dur"', b'cat"'))
+"""Last four bytes of the fields of which an event has one: more of them may be duplicates."""
 
 _OVERLAP = 1 << 16
 """Bytes of searched text that are searched again with the text that follows."""
 
+_SEARCHED = (1 << 12, _OVERLAP)
+"""Bytes at the end of a text that are searched for borders before all of it is."""
+
 _MAX_DAMAGED_PARTS = 100_000
 """Maximum number of damaged parts in a trace that has fewer events than damaged parts."""
+
+
+def _start_times(events: Events) -> list[Any]:
+    return [event.ts for event in events if hasattr(event, "ts")]
+
+
+def _are_small_fractions(events: Events) -> bool:
+    """Return whether most times of events have decimals, and all are exact as floats.
+
+    The text of a whole time may have decimals or not, which floats do not show.
+    """
+    starts = _start_times(events)
+    fractions = sum(not start.is_integer() for start in starts)
+    return 2 * fractions > len(starts) and max(map(abs, starts)) < MAX_EXACT_FLOAT
+
+
+def _have_decimals(events: Events) -> bool:
+    """Return whether a start has decimals: durations as floats then need not show theirs."""
+    return any(b"." in bytes(start) for start in _start_times(events))
+
+
+_DECODERS: tuple[tuple[msgspec.json.Decoder[Any], Callable[[Events], bool]], ...] = (
+    (records.integer_decoder, lambda _: True),
+    (records.float_decoder, _are_small_fractions),
+    (records.short_decoder, _have_decimals),
+    (records.fraction_decoder, lambda _: True),
+)
+"""Decoders from the fastest to the most general, and conditions for the events that they read.
+
+Once one fails, the next reads the rest of a file.
+"""
 
 
 @dataclass(slots=True)
@@ -59,7 +95,7 @@ class EventReader:
     trailer: bytes = b""
     offset: int = 0
     events: int = 0
-    _fractions: bool = False
+    _decoder: int = 0
     _pending: bytes = b""
     _searched: int = 0
     _damaged_parts: int = 0
@@ -150,23 +186,21 @@ class EventReader:
             events = self._decode_typed(data)
         except _UNREADABLE:
             return None
-        if any(data.count(key) > len(events) for key in _FIELDS):
+        if max(_field_counts(data)) > len(events):
             self.health.add("K39", _count_duplicates(data))
         return events
 
     def _decode_typed(self, text: bytes) -> Events:
-        if not self._fractions:
+        for number in range(self._decoder, len(_DECODERS)):
+            decoder, suits = _DECODERS[number]
             try:
-                integer_events: Events = records.integer_decoder.decode(text)
-                return integer_events
+                events: Events = decoder.decode(text)
             except msgspec.ValidationError:
-                pass
-        try:
-            events: Events = records.fraction_decoder.decode(text)
-        except msgspec.ValidationError:
-            return self._decode_each(records.raw_decoder.decode(text))
-        self._fractions = True
-        return events
+                continue
+            if number == self._decoder or suits(events):
+                self._decoder = number
+                return events
+        return self._decode_each(records.raw_decoder.decode(text))
 
     def _decode_each(self, raws: Sequence[msgspec.Raw]) -> Events:
         """Decode each event separately, as some have values of the wrong type."""
@@ -234,6 +268,15 @@ class EventReader:
         return self._count_events(events, len(text))
 
 
+def _field_counts(text: bytes) -> list[int]:
+    """Return how often the keys of a JSON text end like each of the ``_FIELD_ENDS``."""
+    characters = np.frombuffer(text, "u1")
+    ends = np.flatnonzero((characters[:-1] == ord('"')) & (characters[1:] == ord(":")))
+    words = np.ndarray(max(len(text) - 3, 0), "<u4", text, 0, (1,))
+    last_words = words[ends[ends >= 3] - 3]
+    return [int(np.count_nonzero(last_words == end)) for end in _FIELD_ENDS]
+
+
 def _count_duplicates(data: bytes) -> int:
     """Return the number of objects in a JSON text that have a key twice."""
     count = 0
@@ -257,7 +300,7 @@ def _cuts(data: bytes, start: int) -> list[int]:
     position = data.rfind(_KINETO_BORDER, start)
     if position >= 0:
         return [position + 4]
-    for begin in (max(start, len(data) - _OVERLAP), start):
+    for begin in (*(max(start, len(data) - size) for size in _SEARCHED), start):
         positions = deque((m.start() + 1 for m in _BORDER.finditer(data, begin)), _MAX_TRIES)
         if positions:
             return list(reversed(positions))

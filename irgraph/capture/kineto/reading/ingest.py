@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ from irgraph.capture.kineto.reading.collect import (
     MTIA_WORK,
     ROCM_COPY,
     ROCM_FILL,
+    SEPARATOR,
     Collector,
+    Interner,
 )
 from irgraph.capture.kineto.reading.columns import Columns
 from irgraph.capture.kineto.reading.container import blocks
@@ -30,6 +32,7 @@ from irgraph.capture.kineto.reading.selection import EVERYTHING, Selection, Wind
 from irgraph.capture.kineto.reading.trace import (
     COLUMNS,
     Array,
+    Configuration,
     EventKind,
     KinetoTrace,
     MemoryChange,
@@ -150,33 +153,57 @@ def _assemble(collector: Collector, health: Health, header: dict[str, Any]) -> K
     for key in COLUMNS:
         if key not in columns and key != "kind":
             columns[key] = raw_columns.pop(key)
+    unit = 1 if nanoseconds else 1000
     collector.flows = [
-        (number, begins, thread, (time - base) * (1 if nanoseconds else 1000))
+        (number, begins, thread, (time - base * 1000) * unit // 1000)
         for number, begins, thread, time in collector.flows
     ]
     memory = _memory_table(collector, base, nanoseconds)
+    shapes, concretes, strides = _split_operands(columns, collector.operands.table)
     columns["kind"] = _kinds(columns, collector, health)
     trace = KinetoTrace(
         health.source,
         columns,
         list(collector.names.table),
         [_thread_key(*place) for place in collector.threads.table],
-        [pair or (b"", b"") for pair in collector.shapes.table],
+        [(dims, types) for dims, types in (text.split(SEPARATOR, 1) for text in shapes)],
         list(collector.modules.table),
         list(collector.collectives.table),
         base * (1 if nanoseconds else 1000),
         header,
         {_thread_key(*place): name for place, name in collector.thread_names.items()},
         health,
-        concretes=list(collector.concretes.table),
-        strides=list(collector.strides.table),
-        configurations=list(collector.configurations.table),
+        concretes=concretes,
+        strides=strides,
+        configurations=[
+            Configuration(*key.split(SEPARATOR, 4)) for key in collector.configurations.table
+        ],
         memory=memory,
         has_old_stacks=collector.has_old_stacks,
     )
     _merge_thread_spellings(trace)
     health.add("K04", sum(not _is_text(part) for pair in trace.shapes for part in pair))
     return trace
+
+
+def _split_operands(columns: dict[str, Array], table: Iterable[bytes]) -> tuple[list[bytes], ...]:
+    """Split the numbers of operands' texts into ``shape``, ``concrete`` and ``strides``.
+
+    Return the texts of each: of shapes, dims and types with a separator; types without dims become
+    absent.
+    """
+    shapes, concretes, strides = Interner(), Interner(), Interner()
+    parts = [text.split(SEPARATOR, 3) for text in table]
+    shape_texts = [dims + SEPARATOR + types if dims else SEPARATOR for dims, types, *_ in parts]
+    numbers = {
+        "shape": shapes(shape_texts),
+        "concrete": concretes([text for _, _, text, _ in parts]),
+        "strides": strides([text for *_, text in parts]),
+    }
+    operands = columns["shape"]
+    if len(parts) > 1:
+        columns.update({key: values[operands] for key, values in numbers.items()})
+    return list(shapes.table), list(concretes.table), list(strides.table)
 
 
 def _is_text(data: bytes) -> bool:

@@ -25,10 +25,10 @@ def report_missing_records(trace: KinetoTrace, indices: Sequence[Array]) -> None
             which are assigned to threads in blocks.
     """
     if indices:
-        holes = _holes(np.unique(np.concatenate(indices)), -1)
+        holes = _holes(_distinct(np.concatenate(indices)), -1)
     else:
         calls = np.isin(trace.columns["kind"], (EventKind.OP, EventKind.ANNOTATION))
-        ids = np.unique(trace.columns["external"][calls])
+        ids = _distinct(trace.columns["external"][calls])
         holes = _holes(ids[ids > 0], 0)
         if len(holes) > (1 - _MIN_CONSECUTIVE_SHARE) * len(ids):
             return
@@ -36,6 +36,13 @@ def report_missing_records(trace: KinetoTrace, indices: Sequence[Array]) -> None
         holes = holes[holes[:, 1] % _BLOCK != 1]
     count = int((holes[:, 1] - holes[:, 0] - 1).sum())
     trace.health.add("K36", count, _describe_holes(holes))
+
+
+def _distinct(numbers: Integers) -> Integers:
+    """Return distinct numbers in order; most are in order already."""
+    ordered = np.sort(numbers, kind="stable")
+    result: Integers = ordered[np.append([True], ordered[1:] != ordered[:-1])[: len(ordered)]]
+    return result
 
 
 def _holes(numbers: Integers, before: int) -> Integers:

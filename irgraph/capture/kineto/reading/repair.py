@@ -24,6 +24,7 @@ _DAY = 24 * _HOUR
 
 def clean(trace: KinetoTrace, flows: Sequence[tuple[int, bool, int, int]] = ()) -> None:
     """Repair a trace in place and count every repair in its health report."""
+    base = trace.base
     _repair_times(trace)
     _sort_events(trace)
     _drop_copies(trace)
@@ -31,7 +32,7 @@ def clean(trace: KinetoTrace, flows: Sequence[tuple[int, bool, int, int]] = ()) 
     _count_overlaps(trace)
     _count_launch_faults(trace)
     _report_missing_kinds(trace)
-    trace.forward_links = _forward_links(trace, flows)
+    trace.forward_links = _forward_links(trace, flows, trace.base - base)
 
 
 def select_rows(trace: KinetoTrace, rows: Array) -> None:
@@ -104,7 +105,21 @@ def _sort_events(trace: KinetoTrace) -> None:
     rank = np.ones(len(EventKind), "i8")
     rank[[EventKind.ANNOTATION, EventKind.RUNTIME]] = 0, 2
     inner = rank[kind] - 4 * trace.columns["duration"]
-    select_rows(trace, np.lexsort((inner, trace.columns["start"])))
+    select_rows(trace, _order(trace.columns["start"], inner))
+
+
+def _order(first: Integers, second: Integers) -> Integers:
+    """Return the stable order by two keys; few rows share the first."""
+    order = np.argsort(first, kind="stable")
+    ordered = first[order]
+    has_equal_next = np.append(ordered[1:] == ordered[:-1], [False])
+    if has_equal_next.any():
+        has_equal = has_equal_next.copy()
+        has_equal[1:] |= has_equal_next[:-1]
+        positions = np.flatnonzero(has_equal)
+        rows = order[positions]
+        order[positions] = rows[np.lexsort((second[rows], first[rows]))]
+    return order
 
 
 def _drop_copies(trace: KinetoTrace) -> None:
@@ -239,21 +254,26 @@ def _report_missing_kinds(trace: KinetoTrace) -> None:
 
 
 def _forward_links(
-    trace: KinetoTrace, flows: Sequence[tuple[int, bool, int, int]]
+    trace: KinetoTrace, flows: Sequence[tuple[int, bool, int, int]], origin: int
 ) -> dict[int, int]:
-    """Return the row of the forward operator by that of its backward operator, from flow events."""
+    """Return the row of the forward operator by that of its backward operator, from flow events.
+
+    ``origin`` is the time of the flow events at which the trace's times begin.
+    """
     if not flows:
         return {}
+    flows = [(number, begins, t, time_ns - origin) for number, begins, t, time_ns in flows]
     rows = {}
-    operators = np.flatnonzero(trace.columns["kind"] == EventKind.OP)
     thread, start = trace.columns["thread"], trace.columns["start"]
+    operators = np.flatnonzero(trace.columns["kind"] == EventKind.OP)
+    operators = operators[np.isin(start[operators], [time_ns for *_, time_ns in flows])]
     places = zip(thread[operators].tolist(), start[operators].tolist(), strict=True)
     for row, (t, time_ns) in zip(operators.tolist(), places, strict=True):
         rows[t, time_ns] = row
     begins = {n: rows.get((t, time)) for n, begin, t, time in flows if begin}
     links = {}
     for number, begin, t, time_ns in flows:
-        target, origin = rows.get((t, time_ns)), begins.get(number)
-        if not begin and target is not None and origin is not None:
-            links[target] = origin
+        target, source = rows.get((t, time_ns)), begins.get(number)
+        if not begin and target is not None and source is not None:
+            links[target] = source
     return links

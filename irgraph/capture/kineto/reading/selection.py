@@ -228,7 +228,7 @@ def _survey(path: str | Path | Source, skip: frozenset[str]) -> Survey:
     return survey
 
 
-def _add_step(survey: Survey, number: str, start: int | Raw, length: int | Raw) -> None:
+def _add_step(survey: Survey, number: str, start: float | Raw, length: float | Raw) -> None:
     try:
         begin, time = (_thousandths(value) for value in (start, length))
         survey.steps[int(number)] = (begin, begin + time)
@@ -236,9 +236,9 @@ def _add_step(survey: Survey, number: str, start: int | Raw, length: int | Raw) 
         return
 
 
-def _thousandths(value: int | Raw) -> int:
-    if isinstance(value, int):
-        return value * 1000
+def _thousandths(value: float | Raw) -> int:
+    if isinstance(value, (int, float)):
+        return round(value * 1000)
     head, _, tail = bytes(value).decode().strip('"').partition(".")
     return int(head) * 1000 + int((tail + "000")[:3])
 

@@ -32,6 +32,23 @@ def test_other_spellings_are_read_one_by_one(texts: list[str], expected: list[in
     assert thousandths([text.encode() for text in texts]).tolist() == expected
 
 
+@given(st.integers(-(2**43) * 1000 + 1, 2**43 * 1000 - 1))
+def test_three_decimals_of_floats_are_exact(number: int) -> None:
+    text = str(Decimal(number) / 1000)
+    assert thousandths([float(text)]).tolist() == [number]
+
+
+@given(st.from_regex(r"\A-?(0|[1-9][0-9]{0,8})\.[0-9]{4,6}\Z"))
+def test_further_decimals_of_floats_are_truncated(text: str) -> None:
+    assert thousandths([float(text)]).tolist() == [int(Decimal(text) * 1000)]
+
+
+@pytest.mark.parametrize("number", [1e30, -1e30, 2.0**63])
+def test_floats_out_of_range_are_refused(number: float) -> None:
+    with pytest.raises(OverflowError):
+        thousandths([0.5, number])
+
+
 @pytest.mark.parametrize("texts", [["99999999999999999999.5", "1.5"], ["5.25", "9" * 18 + ".1"]])
 def test_numbers_out_of_range_are_refused(texts: list[str]) -> None:
     with pytest.raises((OverflowError, ValueError)):
