@@ -51,6 +51,8 @@ class Trial(Struct, frozen=True, dict=True):
     ``original`` is the first graph with its types before widening. ``start`` has the initial values
     of both if the first ran with others. ``equal`` if all ranks have equal inputs; ``uses_means``
     if only the second graph has collectives, and the first one's gradients are means over ranks.
+    ``tolerance`` allows the second graph's ops to round inside, relative to a tensor's largest
+    element. ``shares`` if returned tensors must share memory in the same way.
     """
 
     before: Graph
@@ -64,6 +66,8 @@ class Trial(Struct, frozen=True, dict=True):
     inspect: Inspect | None = None
     equal: bool = False
     uses_means: bool = False
+    tolerance: float = 0.0
+    shares: bool = True
 
     @cached_property
     def kinds(self) -> Mapping[str, str]:
@@ -76,7 +80,7 @@ class Trial(Struct, frozen=True, dict=True):
     @property
     def elementwise(self) -> bool:
         """Whether each element is compared by its own rounding."""
-        return not is_quantized(self.after)
+        return not self.tolerance and not is_quantized(self.after)
 
     @cached_property
     def exact(self) -> bool:
@@ -177,9 +181,9 @@ def compare(trial: Trial) -> Comparison:
     precision = _precision(before, after)
     gradients = (to_dense(first[name]) for name, kind in kinds.items() if kind == "gradient")
     measure = Measure(
-        0.0 if exact else precision[1],
+        0.0 if exact else trial.tolerance or precision[1],
         max(map(max_magnitude, gradients), default=0.0),
-        not exact and precision[0] in SHORT,
+        not exact and not trial.tolerance and precision[0] in SHORT,
         trial.elementwise and not exact and precision[0] in ROUNDED,
     )
     tensors = [
@@ -235,7 +239,7 @@ def _compare_tensors(
     scattered = (
         trial.rounding_scatter(names, measure.norm) if measure.coarse else [0.0] * len(names)
     )
-    sharing_changes = sharing_differences(before, after)
+    sharing_changes = sharing_differences(before, after) if trial.shares else {}
     labels = {declared.tensor.name: declared.label for declared in before.tensors}
     for (kind, name, other), scatters in zip(selected, scattered, strict=True):
         label = labels.get(name, "")
@@ -263,11 +267,6 @@ def _compare_reads(trial: Trial, reads: Sequence[ReadPair], measure: Measure) ->
         if measure.elementwise and not comparison.same:
             comparison = pair.compare(measure, trial.read_deviation(read))
         yield comparison
-
-
-def has_nan(graph: Graph, result: Result) -> bool:
-    """Return whether a live-out tensor of a step contains nan."""
-    return nan_share(graph, result) > 0
 
 
 def nan_share(graph: Graph, result: Result) -> float:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from irgraph.diagnostics import IrgraphError
+from irgraph.diagnostics import IrgraphError, fail
 from irgraph.ir.graph import Graph
+
+if TYPE_CHECKING:
+    from irgraph.execute.comparison import Trial
+    from irgraph.execute.records import Result
+    from irgraph.execute.trials import Draw
 
 Torch = Any
 """A tensor of torch's."""
 
-EXACT = 1e-7
-"""Maximum difference of equal results in f64, relative to the largest element: sums are in another
-order, and the values have many magnitudes."""
+WIDTHS = ("f64", "f32")
+"""Types that replace shorter floating types; the first for which torch has all kernels applies."""
 
-F32 = 1e-4
-"""Maximum difference of equal results in f32, if torch has no kernels for f64."""
+
+ROUNDS = 2
+"""Number of draws in each manner: tensors have few elements."""
 
 
 class UncomparableError(Exception):
@@ -41,85 +46,96 @@ class DrawnPair(Struct, frozen=True):
     results: tuple[tuple[str, str], ...]
 
     def difference(self, tolerance: float) -> tuple[str, str]:
-        """Return the first result that differs, and by how much; empty if none does."""
+        """Return the first result that differs, and by how much; empty if none does.
+
+        ``tolerance`` allows ops to round inside; they then run in their own types.
+        """
         from irgraph.execute.widen import widen_together
 
         if tolerance:
             return self._difference(tolerance)
-        joint, old, new = widen_together((self.joint, self.old, self.new), "f64")
-        wide = DrawnPair(joint, old, new, self.results)
-        try:
-            return wide._difference(EXACT)
-        except UncomparableError:
-            return self._difference(F32)
+        for width in WIDTHS:
+            joint, old, new = widen_together((self.joint, self.old, self.new), width)
+            try:
+                return DrawnPair(joint, old, new, self.results)._difference(0.0)
+            except UncomparableError:
+                if width == WIDTHS[-1]:
+                    raise
+        raise AssertionError("no width is tried")
 
     def _difference(self, tolerance: float) -> tuple[str, str]:
-        from irgraph.execute.random_values import TAME
-        from irgraph.execute.trials import MANNERS
+        from irgraph.execute.coverage import Observer
+        from irgraph.execute.trials import MANNERS, Draws
 
-        compared = False
-        for seed, manner in enumerate((*MANNERS, TAME)):
-            try:
-                old = self._run(self.old, seed, manner)
-            except UncomparableError:
-                if seed == 0:
-                    raise
-                continue  # the old ops take no such values
-            new = self._run(self.new, seed, manner)
-            for name, other in (*self.results, *self._written()):
-                text, finite = _value_difference(old[name], new[other], tolerance)
-                if text:
-                    return name, text
-                compared |= finite
-        if not compared:
+        trials: list[Trial] = []
+
+        def start(draw: Draw) -> tuple[Trial, list[str]]:
+            trials.append(self._trial(draw, tolerance))
+            return trials[-1], []
+
+        try:
+            draws = Draws(ROUNDS * len(MANNERS), 0, wide=True)
+            result = draws.compare(start, Observer(self.old))
+        except (IrgraphError, RuntimeError) as error:
+            raise UncomparableError(_reason(error)) from None
+        names = [tensor.name for tensor in result.compared]
+        if not any(_has_finite(trial.first, names) for trial in trials):
             raise UncomparableError("no drawn value gives a finite result")
-        return "", ""
+        if result.same:
+            return "", ""
+        name = result.different[0].name
+        second = trials[-1].second[dict(self.results).get(name, name)]
+        return name, _difference_text(trials[-1].first[name], second)
 
-    def _written(self) -> list[tuple[str, str]]:
-        """Return the tensors that either graph writes, each with itself."""
-        buffers = {
-            tensor.buffer
-            for graph in (self.old, self.new)
-            for leaf in graph.leaves()
-            for tensor in leaf.inputs
-            if tensor.name in leaf.written
-        }
-        return [(d.tensor.name,) * 2 for d in self.joint.tensors if d.tensor.buffer in buffers]
+    def _trial(self, draw: Draw, tolerance: float) -> Trial:
+        """Run the old ops on a draw."""
+        from irgraph.execute.comparison import Trial
 
-    def _run(self, graph: Graph, seed: int, manner: str) -> Mapping[str, Torch]:
-        from irgraph.execute.machine import Machine, precision, without_autograd
+        results = (
+            tuple(graph.by_name[pair[side]] for pair in self.results)
+            for side, graph in enumerate((self.old, self.new))
+        )
+        old, new = (
+            replace(graph, returned=tensors)
+            for graph, tensors in zip((self.old, self.new), results, strict=True)
+        )
+        first, manner = draw.run_first(old, lambda manner: self._run(old, draw.seed, manner))
+        return Trial(old, new, first, draw.seed, 1, manner, old, tolerance=tolerance, shares=False)
+
+    def _run(self, graph: Graph, seed: int, manner: str) -> Result:
+        """Run a graph on values that both allow."""
+        from irgraph.execute.machine import Machine, precision, run, without_autograd
         from irgraph.execute.random_values import Drawer
 
         try:
             with without_autograd(precision(self.joint)):
-                machine = Machine(graph, {}, Drawer(self.joint, seed, manner))
-                machine.run()
-        except (IrgraphError, RuntimeError) as error:
-            reason = error.diagnostics[0].message if isinstance(error, IrgraphError) else str(error)
-            raise UncomparableError(reason) from None
-        return machine.values
+                values = Machine(self.joint, {}, Drawer(self.joint, seed, manner)).initial
+            return run(graph, values, seed, manner=manner)
+        except RuntimeError as error:
+            raise fail(str(error)) from None
 
 
-def _value_difference(old: Torch, new: Torch, tolerance: float) -> tuple[str, bool]:
-    """Return how a value differs from another, and whether it has finite elements."""
-    import torch
+def _reason(error: Exception) -> str:
+    return error.diagnostics[0].message if isinstance(error, IrgraphError) else str(error)
 
+
+def _has_finite(result: Result, names: list[str]) -> bool:
+    """Return whether a result has finite or integer elements."""
+    values = (result[name] for name in names)
+    dense = (value.to_dense() if value.is_sparse else value for value in values)
+    return any(not value.numel() or bool(value.isfinite().any()) for value in dense)
+
+
+def _difference_text(old: Torch, new: Torch) -> str:
+    """Return by how much a value differs from another."""
     old, new = (value.to_dense() if value.is_sparse else value for value in (old, new))
     if old.shape != new.shape:
-        return f"is {list(new.shape)}, not {list(old.shape)}", True
+        return f"is {list(new.shape)}, not {list(old.shape)}"
     if not old.is_floating_point() and not old.is_complex():
-        count = int((old != new).sum())
-        return (f"differs in {count} of {old.numel()} elements" if count else ""), True
-    finite = old.isfinite()
-    if not torch.equal(finite, new.isfinite()) or not torch.equal(
-        old[~finite].nan_to_num(), new[~finite].nan_to_num()
-    ):
-        return "has infinite or undefined elements elsewhere", True
-    if not bool(finite.any()):
-        return "", False
-    first, second = old[finite].to(torch.float64), new[finite].to(torch.float64)
-    largest = float(first.abs().max())
-    off = float((first - second).abs().max())
-    if off > tolerance * max(largest, 1e-30):
-        return f"is off by {off:.2g}, its largest element is {largest:.2g}", True
-    return "", True
+        return f"differs in {int((old != new).sum())} of {old.numel()} elements"
+    finite = old.isfinite() & new.isfinite()
+    if not finite.equal(old.isfinite()) or not finite.equal(new.isfinite()):
+        return "has infinite or undefined elements elsewhere"
+    off = float((old - new)[finite].abs().max())
+    largest = float(old[finite].abs().max())
+    return f"is off by {off:.2g}, its largest element is {largest:.2g}"

@@ -7,25 +7,25 @@ combined, according to the layouts of tensors in each model (``irgraph.plans.lay
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
 import torch
 
-from irgraph.diagnostics import IrgraphError, fail
-from irgraph.execute.comparison import compare, has_nan
+from irgraph.diagnostics import fail
 from irgraph.execute.coverage import Observer
 from irgraph.execute.integer_constraints import BagStarts, integer_rules
 from irgraph.execute.machine import Machine, precision, without_autograd
 from irgraph.execute.narrow.reference import is_quantized, run_reference
-from irgraph.execute.random_values import TAME, Drawer
+from irgraph.execute.random_values import Drawer
 from irgraph.execute.ranks.pipeline_check import compare_pipeline
 from irgraph.execute.ranks.rank_trial import RankTrial
 from irgraph.execute.records import Comparison, Result
 from irgraph.execute.rounding.conditioning import Perturbation
 from irgraph.execute.sizes import check_memory, resize
 from irgraph.execute.torch_values import Torch, view_of
-from irgraph.execute.trials import MANNERS, SIZES, merge_draws
+from irgraph.execute.trials import Draw, Draws
 from irgraph.execute.widen import short_types, widen_together
 from irgraph.ir.graph import Graph
 from irgraph.ir.narrow.prepared import prepared_of, sources_of
@@ -135,27 +135,15 @@ def compare_ranks(
     observer = Observer(before)
     types = " and ".join(sorted(set().union(*map(short_types, models)) if widen else ()))
     short = f"; {types} computed as f64: what casts lose is not judged" if types else ""
-    comparisons: list[Comparison] = []
-    notes: list[str] = []
-    for number in range(draws):
-        draw = _Draw(before, models, batch, seed + 1_000_003 * number, number, widen)
-        draw.set_sizes(dims, limit)
-        try:
-            trial = draw.trial(observer)
-        except IrgraphError as error:
-            if not comparisons:
-                raise
-            notes.append(f"draw {number + 1} left out: {error.diagnostics[0].message}")
-            continue
-        comparisons.append(compare(trial))
-        notes.append(draw.sizes() + short)
-        if not comparisons[-1].same:
-            break
-    return merge_draws(
-        comparisons,
-        observer.coverage(),
-        [*dict.fromkeys(notes), f"{len(comparisons)} draws from seed {seed}"],
-    )
+    narrow = next((graph for graph in models if is_quantized(graph)), None)
+    draws_wide = Draws(draws, seed, widen and narrow is None)
+
+    def start(draw: Draw) -> tuple[RankComparison, list[str]]:
+        step = _DrawnStep(before, models, batch, draw, narrow, draws_wide.wide)
+        step.set_sizes(dims, limit)
+        return step.trial(observer), [step.sizes() + short]
+
+    return draws_wide.compare(start, observer)
 
 
 def _check(before: Graph, models: Sequence[Graph]) -> str:
@@ -181,15 +169,20 @@ def check_ranks(models: Sequence[Graph]) -> None:
         )
 
 
-class _Draw:
-    """One draw of values: the whole step and its ranks at small sizes."""
+class _DrawnStep:
+    """The whole step and its ranks at small sizes, on one draw of values."""
 
     def __init__(
-        self, before: Graph, models: Sequence[Graph], dim: str, seed: int, number: int, widen: bool
+        self,
+        before: Graph,
+        models: Sequence[Graph],
+        dim: str,
+        draw: Draw,
+        narrow: Graph | None,
+        widen: bool,
     ) -> None:
         self.before, self.models, self.dim = before, list(models), dim
-        self.narrow = next((graph for graph in models if is_quantized(graph)), None)
-        self.seed, self.number, self.widen = seed, number, widen and self.narrow is None
+        self.draw, self.narrow, self.widen = draw, narrow, widen
         self.batch = 0
         groups = groups_of(self.models[0])
         axes = [groups[name] for name in (SAMPLES, REPLICAS) if name in groups]
@@ -198,10 +191,8 @@ class _Draw:
 
     def set_sizes(self, dims: Mapping[str, int], limit: int) -> None:
         """Resize the graphs to small sizes."""
-        max_size = SIZES[self.number % len(SIZES)]
-        small = {name: min(max_size, size) for name, size in self.models[0].dims.items()} | dict(
-            dims
-        )
+        sizes = self.models[0].dims.items()
+        small = {name: min(self.draw.size, size) for name, size in sizes} | dict(dims)
         full_sizes = dict(small)
         if self.dim:
             self.batch = small[self.dim]
@@ -223,24 +214,20 @@ class _Draw:
 
     def trial(self, observer: Observer) -> RankComparison:
         """Run the whole step; return it with the initial values of its ranks."""
-        manner = MANNERS[self.number % len(MANNERS)] if self.widen else MANNERS[0]
-        first = self._run(observer, manner)
-        if has_nan(self.before, first):
-            manner = TAME
-            first = self._run(observer, manner)
+        first, manner = self.draw.run_first(self.before, partial(self._run, observer))
         observer.count_elements(self.before, first)
         unrounded, after = first, self.models[0]
         rank_inputs = tuple(
             self._inputs_of_rank(unrounded, rank) for rank in range(len(self.models))
         )
         if self.narrow is not None:
-            first = run_reference(self.before, self.models, unrounded, self.seed, 1)
+            first = run_reference(self.before, self.models, unrounded, self.draw.seed, 1)
             after = next(graph for graph in self.models if is_quantized(graph))
         return RankComparison(
             self.before,
             after,
             first,
-            self.seed,
+            self.draw.seed,
             1,
             manner,
             self.original,
@@ -251,7 +238,7 @@ class _Draw:
 
     def _run(self, observer: Observer, manner: str) -> Result:
         with without_autograd(precision(self.before)):
-            drawer = Drawer(self.before, self.seed, manner)
+            drawer = Drawer(self.before, self.draw.seed, manner)
             machine = Machine(self.before, {}, drawer, watch=observer.watcher(self.before))
             if self.dim:
                 self._start_bags(machine, drawer)

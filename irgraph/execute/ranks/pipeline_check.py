@@ -14,17 +14,15 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 
-from irgraph.diagnostics import IrgraphError, fail
-from irgraph.execute.comparison import compare, has_nan
+from irgraph.diagnostics import fail
 from irgraph.execute.coverage import Observer
 from irgraph.execute.machine import run
-from irgraph.execute.random_values import TAME
 from irgraph.execute.ranks.rank_trial import RankTrial
 from irgraph.execute.records import Comparison, Result
 from irgraph.execute.rounding.conditioning import Perturbation
 from irgraph.execute.sizes import check_memory, resize
 from irgraph.execute.torch_values import DTYPES, Torch
-from irgraph.execute.trials import MANNERS, merge_draws
+from irgraph.execute.trials import Draw, Draws
 from irgraph.execute.widen import widen_together
 from irgraph.ir.graph import Declared, Graph
 from irgraph.ir.ranks import PEERS, is_collective, peer_of
@@ -95,25 +93,13 @@ def compare_pipeline(
         full_step = replace(full_step, returned=())
     _check_names(full_step, ranks)
     observer = Observer(full_step)
-    comparisons: list[Comparison] = []
     notes = list(_notes(ranks, returned))
-    for number in range(draws):
-        manner = MANNERS[number % len(MANNERS)] if widen else MANNERS[0]
-        trial = _trial(
-            full_step, ranks, observer, (seed + 1_000_003 * number, manner, widen, limit)
-        )
-        try:
-            comparisons.append(compare(replace(trial, returned=returned)))
-        except IrgraphError as error:
-            if not comparisons:
-                raise
-            notes.append(f"draw {number + 1} left out: {error.diagnostics[0].message}")
-            continue
-        if not comparisons[-1].same:
-            break
-    return merge_draws(
-        comparisons, observer.coverage(), [*notes, f"{len(comparisons)} draws from seed {seed}"]
-    )
+
+    def start(draw: Draw) -> tuple[PipelineComparison, list[str]]:
+        trial = _trial(full_step, ranks, observer, draw, widen, limit)
+        return replace(trial, returned=returned), notes
+
+    return Draws(draws, seed, widen).compare(start, observer)
 
 
 def _notes(ranks: Sequence[Graph], returned: int) -> Iterator[str]:
@@ -163,17 +149,19 @@ def _trial(
     full_step: Graph,
     ranks: Sequence[Graph],
     observer: Observer,
-    settings: tuple[int, str, bool, int],
+    draw: Draw,
+    widen: bool,
+    limit: int,
 ) -> PipelineComparison:
     """Run the whole step; return it with the initial values of its ranks."""
-    seed, manner, widen, limit = settings
     wide, *models = widen_together((full_step, *ranks), "f64") if widen else (full_step, *ranks)
     check_memory([wide, *models], limit)
     zeros = {d.tensor.name: _full_tensor(d.tensor, 0.0) for d in wide.tensors if _unnamed_state(d)}
-    first = run(wide, zeros, seed, watch=observer.watcher(wide), manner=manner)
-    if has_nan(wide, first):
-        manner = TAME
-        first = run(wide, zeros, seed, watch=observer.watcher(wide), manner=manner)
+
+    def run_first(manner: str) -> Result:
+        return run(wide, zeros, draw.seed, watch=observer.watcher(wide), manner=manner)
+
+    first, manner = draw.run_first(wide, run_first)
     observer.count_elements(wide, first)
     first = Result(first.values, first.initial, ())
     rank_inputs = tuple(_inputs_of_rank(wide, first, graph, n) for n, graph in enumerate(models))
@@ -181,7 +169,7 @@ def _trial(
         wide,
         wide,
         first,
-        seed,
+        draw.seed,
         1,
         manner,
         full_step,
