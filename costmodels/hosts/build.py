@@ -74,6 +74,7 @@ def snapshot(rows: Rows, date: str) -> HostFile:
         LICENCE,
         COMMAND,
         ARCHITECTURE,
+        profiled=True,
     )
 
 

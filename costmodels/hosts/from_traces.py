@@ -60,6 +60,7 @@ def tables(folder: Path) -> Iterable[HostFile]:
             licence=licence,
             description=f"{description}; as profiled",
             made_by="python -m costmodels.hosts.from_traces",
+            profiled=True,
         )
 
 

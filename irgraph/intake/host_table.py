@@ -44,17 +44,20 @@ def _shareable_table(file: HostFile, text_filter: TextFilter) -> HostFile:
     if text_filter.everything:
         return file
     architectures = {device.architecture for device in backend().devices()} | {"cpu"}
-    within = _stat(file.within)
-    return HostFile(
-        file.format,
-        "",
-        _strip_source(file.t1),
-        {kind: _strip_source(stat) for kind, stat in file.t4.items() if kind in LAUNCH_KINDS},
-        {
+    return replace(
+        file,
+        name="",
+        t1=_strip_source(file.t1),
+        t4={kind: _strip_source(stat) for kind, stat in file.t4.items() if kind in LAUNCH_KINDS},
+        ops={
             text_filter.name(name): _shareable_entry(entry, text_filter)
             for name, entry in file.ops.items()
         },
-        within,
+        within=_stat(file.within),
+        description="",
+        source="",
+        licence="",
+        made_by="",
         architecture=file.architecture if file.architecture in architectures else "",
     )
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from irgraph.capture.common.interrupted import EVALUATE
 from irgraph.capture.common.lowering import autograd_name
+from irgraph.diagnostics import fail
 from irgraph.overheads.format import FORMAT, HostFile, OpEntry, Stat, pooled
 from irgraph.overheads.names import current_names
 from irgraph.overheads.rules import Rule, keep_all, stat
@@ -192,8 +193,10 @@ def merge(files: Sequence[HostFile], name: str) -> HostFile:
     """Return one table of several workloads (the paper's shared overheads).
 
     Every sample counts once: means and deviations are of all samples together, and counts add up.
-    Quantiles cannot be merged; they are retained only for entries of a single table.
+    Quantiles cannot be merged; they are retained only for entries of a single table. Raises
+    ``IrgraphError`` if some tables are as profiled and others are not.
     """
+    _require_one_kind(files)
     functions = dict.fromkeys(key for file in files for key in file.t4)
     operations = dict.fromkeys(key for file in files for key in file.ops)
     architectures = {file.architecture for file in files}
@@ -211,7 +214,21 @@ def merge(files: Sequence[HostFile], name: str) -> HostFile:
         architecture=architectures.pop() if len(architectures) == 1 else "",
         recording_std=max(file.recording_std for file in files),
         no_graph_ratio=max(file.no_graph_ratio for file in files),
+        profiled=files[0].profiled,
     )
+
+
+def _require_one_kind(files: Sequence[HostFile]) -> None:
+    """Raise ``IrgraphError`` if the times of some tables include their recording."""
+    profiled = [file.name for file in files if file.profiled]
+    others = [file.name for file in files if not file.profiled]
+    if profiled and others:
+        raise fail(
+            f"the times of {', '.join(profiled)} include the cost of their recording, those of "
+            f"{', '.join(others)} do not",
+            hint="`overheads TRACE --profiler 0,0` leaves the cost of recording in a trace's times",
+            exit_code=2,
+        )
 
 
 def _pooled(stats: Sequence[Stat]) -> Stat:

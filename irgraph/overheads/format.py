@@ -65,7 +65,8 @@ class HostFile(
     ``within`` is the time between two launches of one call that calls nothing else.
     ``architecture`` is the generation of the device on the measured host (``volta``): devices of
     other generations come with other hosts. ``recording_std`` is the relative standard deviation of
-    all times by the cost of recording that they may still include. ``no_graph_ratio`` is the time
+    all times by the cost of recording that they may still include; times of a ``profiled`` table
+    include all of it. ``no_graph_ratio`` is the time
     of an operation in a step that records no graph for autograd, over that in a training step, of
     which the table's times are.
 
@@ -86,6 +87,7 @@ class HostFile(
     architecture: str = ""
     recording_std: float = 0.0
     no_graph_ratio: float = 1.0
+    profiled: bool = False
 
     def records(self) -> list[dict[str, str | float | None]]:
         """Return every figure as a row, times in microseconds, ``None`` if it is unknown.

@@ -1,7 +1,7 @@
 """Host times of a replay from a host table, for the operations of the replayed trace.
 
-A table's times are without a profiler, a trace's include it: the cost of the replayed trace's
-recording is added, so that simulated and measured steps can be compared.
+A trace's times include its recording. Its cost is added to the times of a table that does not
+include any, so that simulated and measured steps can be compared.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from statistics import fmean, median
 from msgspec import Struct
 
 from irgraph.overheads.default_host import DEFAULT_HOST, MACHINE_STD, RECENT_TABLE
-from irgraph.overheads.extract import ProfilerCost, ir_name
+from irgraph.overheads.extract import NO_COST, ProfilerCost, ir_name
 from irgraph.overheads.format import OpEntry, Stat
 from irgraph.overheads.recording import recording_of
 from irgraph.overheads.samples import HostSample, Samples
@@ -34,10 +34,12 @@ class TableTimes(Struct, frozen=True):
     Attributes:
         table: name of the table, with its scale.
         times: its times for the operations of the replayed trace.
+        profiled: whether its times include the cost of another recording.
     """
 
     table: str
     times: HostTimes
+    profiled: bool
 
 
 def names_table(name_or_path: str) -> bool:
@@ -59,10 +61,13 @@ def table_times(replayer: Replayer, name: str, *, match_speed: bool) -> TableTim
 
     Raises ``IrgraphError`` as ``load_host`` does.
     """
-    measured, cost = replayer.samples(), recording_of(replayer.tree).cost
     full_name = re.sub(rf"^{DEFAULT_HOST}(?=@|$)", RECENT_TABLE, name)
+    scaled = SCALED_HOST.fullmatch(full_name)
+    profiled = load_host(scaled[1] if scaled else full_name).file.profiled
+    measured = replayer.samples()
+    cost = NO_COST if profiled else recording_of(replayer.tree).cost
     launch_us = _launch_us(measured, cost)
-    if match_speed and launch_us and not SCALED_HOST.fullmatch(full_name):
+    if match_speed and launch_us and not scaled:
         full_name = f"{full_name}@{launch_us:.2f}us"
     table = load_host(full_name)
     if not any(ir_name(name).startswith("autograd.") for _, name, _ in measured.by_key):
@@ -70,11 +75,11 @@ def table_times(replayer: Replayer, name: str, *, match_speed: bool) -> TableTim
     is_default = full_name != name
     std = table.machine_std or (MACHINE_STD if is_default else 0.0)
     samples = _table_samples(measured, table, cost)
-    return TableTimes(table.name, HostTimes(samples, other=True, machine_std=std))
+    return TableTimes(table.name, HostTimes(samples, other=True, machine_std=std), profiled)
 
 
 def _launch_us(samples: Samples, cost: ProfilerCost) -> float:
-    """Return the median time of a kernel launch without its recording, 0 if there is none."""
+    """Return the median time of a kernel launch less the cost, 0 if there is none."""
     launches = [
         s for key, group in samples.by_key.items() if key[::2] == ("T4", "kernel") for s in group
     ]

@@ -22,6 +22,7 @@ HOST: dict[str, Any] = {
         "falcon.attention": {"T2": STAT, "T3": STAT, "T5": STAT},
         "## falcon forward ##": {"whole": STAT},
     },
+    "recording_std": 0.1, "no_graph_ratio": 0.7, "profiled": True,
     "description": "falcon", "source": "falcon.json", "licence": "falcon", "made_by": "falcon",
     "architecture": "falcon",
 }  # fmt: skip

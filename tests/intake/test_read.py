@@ -44,6 +44,8 @@ def test_a_host_table_keeps_its_figures(files: dict[str, Path]) -> None:
     means = {(row["type"], row["operation"]): row["mean_us"] for row in entry.rows}
     assert means["T1", ""] == means["T2", "aten.mm"] == 4.0
     assert "the names of 2 operations that are not torch's" in entry.omissions
+    figures = ("recording_std", "no_graph_ratio", "profiled")
+    assert [entry.content[name] for name in figures] == [HOST[name] for name in figures]
 
 
 def test_measurements_keep_what_is_public(files: dict[str, Path]) -> None:

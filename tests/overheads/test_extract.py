@@ -61,6 +61,14 @@ def test_merging_keeps_quantiles_that_one_table_has_alone(samples) -> None:  # n
     assert (both.t1.count, both.t1.quantiles) == (2 * table.t1.count, {})
 
 
+def test_tables_with_and_without_their_recording_are_not_merged(samples) -> None:  # noqa: ANN001
+    table = extract([samples], "corrected")
+    profiled = replace(extract([samples], "uncorrected", cost=NO_COST), profiled=True)
+    assert merge([profiled, profiled], "both").profiled
+    with pytest.raises(IrgraphError, match=r"of uncorrected include the cost .* of corrected do"):
+        merge([table, profiled], "both")
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

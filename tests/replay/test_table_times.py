@@ -37,6 +37,40 @@ def test_the_table_of_a_trace_gives_its_step_back(data_dir: Path, tmp_path: Path
 
 
 @pytest.mark.data
+@pytest.mark.parametrize("options", [(), ("--no-match-speed",)])
+def test_the_recording_of_a_profiled_table_counts_once(
+    data_dir: Path, options: tuple[str, ...]
+) -> None:
+    """The table of this trace and of one more: counted twice, steps are 15 to 23 % too long."""
+    trace = data_dir / "traces/resnet50_V100/kineto_workers0.json.gz"
+    figures = replay(trace, "--overheads", "v100-dgxs-resnet50-profiled", *options)
+    assert figures["mean_error"] == pytest.approx(0.0, abs=0.08)
+    (origin,) = figures["host_times"]  # type: ignore[misc]
+    assert "as profiled (the recording here is not added)" in origin["of"]
+
+
+@pytest.mark.data
+def test_a_table_of_uncorrected_times_is_profiled(data_dir: Path, tmp_path: Path) -> None:
+    for cost, is_profiled in (("0,0", True), ("1,0", False)):
+        path = tmp_path / "host.json"
+        words = ["overheads", str(data_dir / TRACE), "--profiler", cost, "-o", str(path)]
+        assert CliRunner().invoke(app, words).exit_code == 0
+        assert load_host(str(path)).file.profiled is is_profiled
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("source", ["default", "own", "v100@2x"])
+def test_outliers_without_samples_are_refused(
+    source: str, data_dir: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["replay", str(data_dir / TRACE), "--overheads", source, "--outliers", "median"]
+    assert main(words) == 2
+    assert f"--outliers median selects samples of a trace, and --overheads {source} has" in (
+        capfd.readouterr().err
+    )
+
+
+@pytest.mark.data
 def test_a_shipped_table_is_scaled_by_the_launches(data_dir: Path) -> None:
     replayer = build_replayer(published_tree(data_dir / TRACE))
     matched = table_times(replayer, "default", match_speed=True)

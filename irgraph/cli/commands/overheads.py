@@ -123,6 +123,7 @@ def _table(
     from msgspec.structs import replace
 
     from irgraph.backend import architecture_of
+    from irgraph.diagnostics import fail
     from irgraph.overheads.cpu_calls import is_cpu_trace
     from irgraph.overheads.extract import NO_COST, extract, merge, subtract_cost
     from irgraph.overheads.rules import find_rule
@@ -133,6 +134,12 @@ def _table(
     tables = [source for source in sources if is_table(source)]
     files = [load_host(source).file for source in tables]
     traces = [source for source in sources if source not in tables]
+    if tables and outliers != "all":
+        raise fail(
+            f"--outliers {outliers}: {tables[0]} is a table, which has no samples to select from",
+            hint="name traces only",
+            exit_code=2,
+        )
     trees = reading.trees(traces)
     if trees:
         from irgraph.replay.replay import build_replayer
@@ -163,6 +170,7 @@ def _table(
         if cost is None:
             deviations = [r.relative_std(s) for r, s in zip(recordings, samples, strict=True)]
             file = replace(file, recording_std=round(max(deviations), 3))
+        file = replace(file, profiled=not any(cost.host or cost.device for cost in costs))
         files.append(file)
     return (files[0] if len(files) == 1 else merge(files, title)), repair_exit_code(trees)
 

@@ -89,6 +89,13 @@ def replay(
     trees = reading.trees(traces)
     is_own = overheads in ("own", "table")
     has_table = not is_own and names_table(overheads)
+    if outliers != "all" and (has_table or overheads == "own"):
+        raise fail(
+            f"--outliers {outliers} selects samples of a trace, and --overheads {overheads} has "
+            + ("statistics only" if has_table else "each host time as measured"),
+            hint="use it with `--overheads table` or `--overheads TRACE`",
+            exit_code=2,
+        )
     other = None if is_own or has_table else _load_other(overheads, reading.selection)
     replays: list[Replayed] = []
     own_replays: list[Replayed] = []
@@ -215,7 +222,7 @@ def _load_other(path: str, selection: Selection) -> Replayer:
 
 
 class _Origin(Struct, frozen=True):
-    """Origin of a replay's host times in another trace.
+    """Origin of a replay's host times in another trace, or in a host table.
 
     Attributes:
         rank: of the replayed trace.
@@ -224,6 +231,7 @@ class _Origin(Struct, frozen=True):
         scale: factor on the other trace's host times.
         shares: shares of the measured host time, by the level of the samples in the replay.
         observed: the recordings, ``here`` and ``there``, that had an execution trace observer.
+        is_table: whether ``of`` is a host table.
     """
 
     rank: int
@@ -233,6 +241,7 @@ class _Origin(Struct, frozen=True):
     scale: float
     shares: dict[str, float]
     observed: tuple[str, ...] = ()
+    is_table: bool = False
 
     @classmethod
     def of_replay(cls, replayer: Replayer, other: Replayer, host_times: HostTimes) -> _Origin:
@@ -257,7 +266,9 @@ class _Origin(Struct, frozen=True):
         shares = share_by_level(replayer.samples(), table.times)
         observed = ("here",) if is_observed(trace) else ()
         source = f"host table {table.table}"
-        return cls(trace.rank, source, trace.device_name, trace.device_name, 1.0, shares, observed)
+        source += ", as profiled (the recording here is not added)" if table.profiled else ""
+        cards = (trace.device_name, trace.device_name)
+        return cls(trace.rank, source, *cards, 1.0, shares, observed, is_table=True)
 
     @property
     def is_doubtful(self) -> bool:
@@ -275,13 +286,13 @@ class _Origin(Struct, frozen=True):
         """Return the footnotes for the table."""
         from irgraph.replay.host_times import LEVELS
 
-        speed = "as recorded there"
+        speed = "" if self.is_table else ", as recorded there"
         if self.scale != 1.0:
-            speed = f"scaled by {self.scale:.2f}, the ratio of launch times"
+            speed = f", scaled by {self.scale:.2f}, the ratio of launch times"
         level_shares = [
             f"{s:.0%} {LEVELS[level]}" for level, s in self.shares.items() if s >= MIN_PRINTED_SHARE
         ]
-        result = [f"rank {self.rank}: host times of {self.of}, {speed}; {', '.join(level_shares)}"]
+        result = [f"rank {self.rank}: host times of {self.of}{speed}; {', '.join(level_shares)}"]
         if self.device != self.other_device:
             cards = f"{self.other_device or 'an unknown device'} there, {self.device} here"
             result.append(f"rank {self.rank}: another machine: {cards}")
