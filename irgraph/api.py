@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from irgraph.manage.space import Instance
     from irgraph.manage.stage import Outcome, Stage
     from irgraph.manage.watch import Watcher
-    from irgraph.ops.verify import Finding
+    from irgraph.ops.rules.finding import Finding
     from irgraph.overheads import HostTable
     from irgraph.predict.options import PredictOptions
     from irgraph.replay.replay import Replayed

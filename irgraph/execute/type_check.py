@@ -13,7 +13,8 @@ from irgraph.ops.book import names_with
 from irgraph.ops.inference import ShapeError, torch_results
 from irgraph.ops.live_out import is_label, saves_auxiliaries
 from irgraph.ops.operator import Trait
-from irgraph.ops.verify import Finding, checked_libraries
+from irgraph.ops.rules.calls import checked_libraries
+from irgraph.ops.rules.finding import Finding
 
 BAGS_BACKWARD = "aten._embedding_bag_"
 """Name prefix of backward passes of lookups, whose saved operands differ in size by device."""

@@ -67,6 +67,11 @@ class Schema(Struct, frozen=True):
         """The returns that are not an argument written in place (those *are* the argument)."""
         return tuple(r for r in self.returns if not r.written)
 
+    @property
+    def has_out(self) -> bool:
+        """Whether an argument receives the result."""
+        return any(argument.name == "out" for argument in self.arguments)
+
 
 class SchemaError(ValueError):
     """A schema string that cannot be read; the message quotes it."""
@@ -189,7 +194,7 @@ def schemas_of(name: str) -> tuple[Schema, ...]:
     for line in _schema_lines().get(name, ()):
         flags, _, text = line.partition(" ")
         schemas.append(parse_schema(text, "c" in flags, "r" in flags, "p" in flags))
-    return tuple(sorted(schemas, key=lambda s: any(a.name == "out" for a in s.arguments)))
+    return tuple(sorted(schemas, key=lambda schema: schema.has_out))
 
 
 def known_ops() -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -10,6 +11,10 @@ from irgraph.ir.dtypes import ITEMSIZE
 
 MAX_TENSOR_BYTES = 2**50
 """Maximum size of a tensor in bytes: a pebibyte, so that sums over a step fit into 64 bits."""
+
+
+Shape: TypeAlias = tuple[int, ...]
+"""A number for each axis: sizes, strides or indices."""
 
 
 class DType(str):
@@ -39,9 +44,9 @@ class Tensor(Struct, frozen=True, gc=False):
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: Shape
     buffer: str
-    strides: tuple[int, ...] | None = None
+    strides: Shape | None = None
     offset: int = 0
     device: str = "gpu0"
 
@@ -98,7 +103,7 @@ class Tensor(Struct, frozen=True, gc=False):
         return self.offset, self.offset + (last + 1) * self.itemsize
 
 
-def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+def row_major(shape: Shape) -> Shape:
     """Return the strides, in elements, of a contiguous tensor of this shape (as torch counts)."""
     strides = []
     step = 1
@@ -108,9 +113,7 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def canonical_strides(
-    shape: tuple[int, ...], strides: tuple[int, ...] | None
-) -> tuple[int, ...] | None:
+def canonical_strides(shape: Shape, strides: Shape | None) -> Shape | None:
     """Return strides, or ``None`` if they are the strides of a contiguous tensor.
 
     As in torch, the stride along an axis of one element is ignored.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -10,12 +10,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from irgraph.facts import FactTable
-from irgraph.ir.dim import Dim, evaluate, make, rebind
+from irgraph.ir.dim import Dim, rebind
 from irgraph.ir.dtypes import FROM_TORCH, TORCH
 from irgraph.ir.edit import map_value
 from irgraph.ir.op import EMPTY, Op, Result, Value, tensors_in
 from irgraph.ir.schema import Argument, Schema, bind, resolve
-from irgraph.ir.tensor import DeviceRef, DType, Tensor, row_major
+from irgraph.ir.tensor import DeviceRef, DType, Shape, Tensor, row_major
 from irgraph.ir.torch_schemas.constants import CONSTANT_TYPES, torch_constant
 from irgraph.ir.torch_schemas.convolution_layout import with_cudnn_layout
 from irgraph.ir.torch_schemas.pure_operators import OperatorError, pure_operator
@@ -24,7 +24,7 @@ from irgraph.ir.torch_schemas.registration import register_custom_ops
 from irgraph.ops.book import meaning_of
 from irgraph.ops.call import Call
 from irgraph.ops.meaning import OPAQUE
-from irgraph.ops.shapes import Shape
+from irgraph.ops.size_expressions import Expressions, dims_of
 from irgraph.ops.sizes import SizeError, result_shapes
 
 
@@ -34,7 +34,12 @@ class ShapeError(Exception):
     ``refused`` is set if torch has the op and refuses these operands.
     """
 
-    def __init__(self, message: str, *, refused: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        refused: bool = False,
+    ) -> None:
         super().__init__(message)
         self.refused = refused
 
@@ -65,17 +70,45 @@ def infer(
     simple expression over the dimensions; ``ImportError`` if torch is not installed.
     """
     actual = torch_results(op, schemas, dims, device)
-    expressions = list(_dims_of(op))
-    if not expressions:
+    operands = list(dims_of(op))
+    if not operands:
         return actual
-    probe = {**dims, **dict(zip(dims, PROBE_SIZES, strict=False))}
+    probe_sizes = dict(zip(dims, PROBE_SIZES, strict=False))
+    probe = {**dims, **probe_sizes}
     try:
         probed = torch_results(op, schemas, probe, device)
     except ShapeError:
-        sizes = ", ".join(f"{name} = {size}" for name, size in dims.items())
-        raise ShapeError(f"its arguments fit only while {sizes}") from None
-    fit = _Sizes(expressions, dims, probe)
-    return tuple(fit.result(a, b) for a, b in zip(actual, probed, strict=True))
+        sizes = [f"{name} = {size}" for name, size in dims.items()]
+        raise ShapeError(f"its arguments fit only while {', '.join(sizes)}") from None
+    expressions = Expressions(operands, dims, probe)
+    pairs = zip(actual, probed, strict=True)
+    return tuple(_with_expressions(a, b, expressions) for a, b in pairs)
+
+
+def _with_expressions(
+    actual: Result,
+    probed: Result,
+    expressions: Expressions,
+) -> Result:
+    """Return a result whose sizes are expressions, from its values under two settings."""
+    if isinstance(actual, tuple) and isinstance(probed, tuple):
+        pairs = zip(actual, probed, strict=True)
+        items = [_with_expressions(a, b, expressions) for a, b in pairs]
+        return tuple(tensors_in(items))
+    if not isinstance(actual, Tensor) or not isinstance(probed, Tensor):
+        return actual
+
+    def size(value: int, probed_value: int) -> int:
+        expression = expressions.size(value, probed_value)
+        if expression is None:
+            raise ShapeError(f"the size {value} is no plain expression over the dimensions")
+        return expression
+
+    shape = tuple(map(size, actual.shape, probed.shape))
+    strides = None
+    if actual.strides is not None and probed.strides is not None:
+        strides = tuple(map(size, actual.strides, probed.strides))
+    return replace(actual, shape=shape, strides=strides)
 
 
 MAX_CACHED_CALLS = 4096
@@ -98,9 +131,8 @@ def shapes_of(
         return shapes
     results = torch_results(op, schemas, dims, device)
     pairs = zip(results, op.results, strict=False)
-    return [
-        t.shape for t in tensors_in(result for result, recorded in pairs if recorded is not None)
-    ]
+    recorded_results = [result for result, recorded in pairs if recorded is not None]
+    return [tensor.shape for tensor in tensors_in(recorded_results)]
 
 
 def declared_shapes(op: Op) -> list[Shape] | None:
@@ -119,37 +151,56 @@ def declared_shapes(op: Op) -> list[Shape] | None:
         shapes = result_shapes(Call(op), meaning)[: len(op.outputs)]
     except SizeError:
         return None
-    known = [tuple(size for size in shape if size is not None) for shape in shapes]
-    return known if shapes == known and len(known) == len(op.outputs) else None
+    if len(shapes) < len(op.outputs):
+        return None
+    known_shapes: list[Shape] = []
+    for shape in shapes:
+        known_shape = tuple(size for size in shape if size is not None)
+        if len(known_shape) < len(shape):
+            return None
+        known_shapes.append(known_shape)
+    return known_shapes
 
 
-def _plain_call(op: Op, dims: Mapping[str, int]) -> tuple[Op, dict[str, str]]:
-    """Return a call of plain numbers, and the original buffers.
+class _PlainCall:
+    """A call of plain numbers, whose tensors and buffers are named by position.
 
-    Its tensors and buffers are named by position.
+    Attributes:
+        op: the call.
+        buffers: the original buffers, by the buffers' names in the call.
     """
-    names: dict[str, str] = {}
-    buffers = {"": ""}
 
-    def size(value: int) -> int:
-        return int(rebind(value, dims))
+    def __init__(self, op: Op, dims: Mapping[str, int]) -> None:
+        self._dims = dims
+        self._names: dict[str, str] = {}
+        self._buffers = {"": ""}
+        operands = tuple(map(self._plain, op.operands))
+        attributes = {name: self._plain(value) for name, value in op.attributes.items()}
+        written = frozenset(self._names[name] for name in op.written if name in self._names)
+        self.op = Op(op.name, operands, (), attributes, written)
+        self.buffers = {name: buffer for buffer, name in self._buffers.items()}
 
-    def plain(value: Value) -> Value:
+    def _plain(self, value: Value) -> Value:
         if isinstance(value, tuple):
-            return tuple(map(plain, value))
-        if not isinstance(value, Tensor):
-            return size(value) if isinstance(value, Dim) else value
-        name = names.setdefault(value.name, f"t{len(names)}")
-        buffer = buffers.setdefault(value.buffer, f"b{len(buffers)}")
-        shape = tuple(map(size, value.shape))
-        strides = None if value.strides is None else tuple(map(size, value.strides))
-        return Tensor(name, value.dtype, shape, buffer, strides, size(value.offset), value.device)
+            return tuple(map(self._plain, value))
+        if isinstance(value, Dim):
+            return self._size(value)
+        return self._plain_tensor(value) if isinstance(value, Tensor) else value
 
-    operands = tuple(map(plain, op.operands))
-    attributes = {name: plain(value) for name, value in op.attributes.items()}
-    written = frozenset(names[name] for name in op.written if name in names)
-    call = Op(op.name, operands, (), attributes, written)
-    return call, {placeholder: buffer for buffer, placeholder in buffers.items()}
+    def _plain_tensor(self, tensor: Tensor) -> Tensor:
+        strides = tensor.strides
+        return Tensor(
+            name=self._names.setdefault(tensor.name, f"t{len(self._names)}"),
+            dtype=tensor.dtype,
+            shape=tuple(map(self._size, tensor.shape)),
+            buffer=self._buffers.setdefault(tensor.buffer, f"b{len(self._buffers)}"),
+            strides=None if strides is None else tuple(map(self._size, strides)),
+            offset=self._size(tensor.offset),
+            device=tensor.device,
+        )
+
+    def _size(self, size: int) -> int:
+        return int(rebind(size, self._dims))
 
 
 def torch_results(
@@ -166,7 +217,8 @@ def torch_results(
     schema = resolve(op, schemas)
     if schema is None:
         raise ShapeError(f"{op.name} has no schema that takes these operands")
-    call, buffers = _plain_call(op, dims)
+    plain = _PlainCall(op, dims)
+    call = plain.op
     written = [tensor.name in call.written for tensor in call.inputs]
     values = (call.name, call.operands, call.attributes, written)
     key = repr((*values, schemas, device))
@@ -179,18 +231,24 @@ def torch_results(
         _CACHE[key] = cached
     if isinstance(cached, ShapeError):
         raise ShapeError(str(cached), refused=cached.refused)
-    return map_value(cached, lambda tensor: replace(tensor, buffer=buffers[tensor.buffer]))
+
+    def in_original_buffer(tensor: Tensor) -> Tensor:
+        return replace(tensor, buffer=plain.buffers[tensor.buffer])
+
+    return map_value(cached, in_original_buffer)
 
 
 def _run(op: Op, schema: Schema, device: str) -> tuple[Result, ...]:
     """Return the results of a call of plain numbers that is not cached."""
-    call = _Call(op, {t: _meta(t) for t in op.inputs}, _device(op, device))
+    metas = {tensor: _meta(tensor) for tensor in op.inputs}
+    call = _Call(op, metas, _device(op, device))
     returned = call.run(schema)
     values = returned if isinstance(returned, tuple) else (returned,)
-    pairs = zip(values, schema.returns, strict=False)
-    return tuple(
-        call.result(v) for v, declared in pairs if declared.is_tensor and not declared.written
-    )
+    results: list[Result] = []
+    for value, declared in zip(values, schema.returns, strict=False):
+        if declared.is_tensor and not declared.written:
+            results.append(call.result(value))
+    return tuple(results)
 
 
 def torch_type(name: str) -> Any:  # noqa: ANN401  (a torch.dtype)
@@ -213,6 +271,7 @@ class _Call(Struct, frozen=True):
         return isinstance(self.op.attributes.get("device"), DeviceRef)
 
     def run(self, schema: Schema) -> Any:  # noqa: ANN401  (any result of torch)
+        """Return the results of torch."""
         import torch
 
         if any(argument.type.startswith("__torch__") for argument in schema.arguments):
@@ -224,28 +283,37 @@ class _Call(Struct, frozen=True):
         except OperatorError as error:
             reason = "torch has no" if error.missing else f"{error}: shapes are not inferred of"
             raise ShapeError(f"{reason} {self.op.name}") from None
-        pairs = bind(schema, self.op)
-        keywords = {
-            argument.name: self._torch_argument(argument, value) for argument, value in pairs
-        }
+        positional, keywords = self._torch_arguments(schema)
+        torch_name = schema.name.replace(".", "::")
+        try:
+            with torch.no_grad():
+                returned = operator(*positional, **keywords)
+                return with_cudnn_layout(torch_name, positional, returned)
+        except Exception as error:
+            message = str(error).strip() or type(error).__name__
+            first_line = message.splitlines()[0]
+            refused = type(error) in (RuntimeError, ValueError, IndexError)
+            raise ShapeError(f"torch refuses it: {first_line}", refused=refused) from None
+
+    def _torch_arguments(self, schema: Schema) -> tuple[list[Any], dict[str, Any]]:
+        """Return torch's arguments, by position and by keyword."""
+        keywords: dict[str, Any] = {}
+        for argument, value in bind(schema, self.op):
+            keywords[argument.name] = self._torch_argument(argument, value)
         if any(argument.name == "device" for argument in schema.arguments):
             keywords.setdefault("device", "meta")
-        positional = []
+        positional: list[Any] = []
         for argument in schema.arguments:
             if argument.keyword or argument.name not in keywords:
                 break
             positional.append(keywords.pop(argument.name))
-        try:
-            with torch.no_grad():
-                return with_cudnn_layout(
-                    schema.name.replace(".", "::"), positional, operator(*positional, **keywords)
-                )
-        except Exception as error:
-            first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
-            refused = type(error) in (RuntimeError, ValueError, IndexError)
-            raise ShapeError(f"torch refuses it: {first_line}", refused=refused) from None
+        return positional, keywords
 
-    def _torch_argument(self, argument: Argument, value: Value) -> Any:  # noqa: ANN401  (an argument of torch)
+    def _torch_argument(
+        self,
+        argument: Argument,
+        value: Value,
+    ) -> Any:  # noqa: ANN401  (an argument of torch)
         kind = argument.type.rstrip("?")
         if isinstance(value, str) and kind in CONSTANT_TYPES:
             return torch_constant(value)
@@ -276,31 +344,45 @@ class _Call(Struct, frozen=True):
             return tuple(tensor for tensor in results if isinstance(tensor, Tensor))
         if not isinstance(value, torch.Tensor):
             return None
-        aliased = (t for t, meta in self.metas.items() if torch._C._is_alias_of(value, meta))
-        base = next(aliased, None)
-        if base is not None and base.device != self.device and self.names_device:
-            base = None  # on meta, a copy to another device is the operand itself
         dtype = _names().get(str(value.dtype))
         if dtype is None:
             raise ShapeError(f"it returns elements of the unknown type {value.dtype}")
-        shape, strides = tuple(map(int, value.shape)), tuple(map(int, value.stride()))
-        start = int(value.storage_offset()) * value.element_size()
-        return Tensor(
-            "",
-            dtype,
-            shape,
-            base.buffer if base is not None else "",
-            None if strides == row_major(shape) else strides,
-            base.offset + start if base is not None else 0,
-            base.device if base is not None else self.device,
+        shape = tuple(map(int, value.shape))
+        strides = tuple(map(int, value.stride()))
+        result = Tensor(
+            name="",
+            dtype=dtype,
+            shape=shape,
+            buffer="",
+            strides=None if strides == row_major(shape) else strides,
+            device=self.device,
         )
+        base = self._base(value)
+        if base is None:
+            return result
+        start = int(value.storage_offset()) * value.element_size()
+        offset = base.offset + start
+        return replace(result, buffer=base.buffer, offset=offset, device=base.device)
+
+    def _base(self, value: Any) -> Tensor | None:  # noqa: ANN401  (a result of torch)
+        """Return the operand whose bytes a result shares, ``None`` if there is none."""
+        import torch
+
+        for tensor, meta in self.metas.items():
+            if torch._C._is_alias_of(value, meta):
+                # on meta, a copy to another device is the operand itself
+                is_copy = tensor.device != self.device and self.names_device
+                return None if is_copy else tensor
+        return None
 
 
 @cache
 def _names() -> Mapping[str, str]:
     """Return element types by torch's names; unsigned types as signed ones of the same size."""
-    unsigned = {f"torch.uint{bits}": f"i{bits}" for bits in (16, 32, 64)}
-    return {**unsigned, **{f"torch.{torch_name}": name for torch_name, name in FROM_TORCH.items()}}
+    names = {f"torch.uint{bits}": f"i{bits}" for bits in (16, 32, 64)}
+    for torch_name, name in FROM_TORCH.items():
+        names[f"torch.{torch_name}"] = name
+    return names
 
 
 def _meta(tensor: Tensor) -> Any:  # noqa: ANN401  (a torch.Tensor)
@@ -318,65 +400,5 @@ def _device(op: Op, default: str) -> str:
     device = op.attributes.get("device")
     if isinstance(device, DeviceRef):
         return str(device)
-    return next((tensor.device for tensor in op.inputs), default)
-
-
-def _dims_of(op: Op) -> Iterator[Dim]:
-    """Yield the sizes in an op's operands and attributes that depend on dimensions."""
-    for tensor in op.inputs:
-        sizes = (*tensor.shape, *(tensor.strides or ()), tensor.offset)
-        yield from (size for size in sizes if isinstance(size, Dim))
-    yield from _in_values(tuple(op.attributes.values()))
-
-
-def _in_values(values: tuple[Value, ...]) -> Iterator[Dim]:
-    for value in values:
-        if isinstance(value, tuple):
-            yield from _in_values(value)
-        elif isinstance(value, Dim):
-            yield value
-
-
-class _Sizes(Struct, frozen=True):
-    """Finder of expressions that evaluate to the size under two settings of the dimensions."""
-
-    expressions: Sequence[Dim]
-    dims: Mapping[str, int]
-    probe: Mapping[str, int]
-
-    def result(self, actual: Result, probed: Result) -> Result:
-        if isinstance(actual, tuple) and isinstance(probed, tuple):
-            pairs = zip(actual, probed, strict=True)
-            return tuple(tensors_in(self.result(a, b) for a, b in pairs))
-        if not isinstance(actual, Tensor) or not isinstance(probed, Tensor):
-            return actual
-        shape = tuple(map(self.size, actual.shape, probed.shape))
-        strides = None
-        if actual.strides is not None and probed.strides is not None:
-            strides = tuple(map(self.size, actual.strides, probed.strides))
-        return replace(actual, shape=shape, strides=strides)
-
-    def size(self, actual: int, probed: int) -> int:
-        """Return an expression that is ``actual`` under ``dims`` and ``probed`` under ``probe``."""
-        if actual == probed:
-            return actual
-        for expression in self.expressions:
-            probed_value = evaluate(expression.terms, self.probe)
-            for factor, rest in ((1, actual - expression), (actual // max(expression, 1), 0)):
-                if factor * expression + rest == actual and factor * probed_value + rest == probed:
-                    terms = [(names, factor * count) for names, count in expression.terms]
-                    return make([*terms, ((), rest)], self.dims)
-        return self._product(actual, probed)
-
-    def _product(self, actual: int, probed: int) -> int:
-        for a in self.expressions:
-            for b in self.expressions:
-                terms = [(x + y, m * n) for x, m in a.terms for y, n in b.terms]
-                product, probed_product = (
-                    evaluate(tuple(terms), self.dims),
-                    evaluate(tuple(terms), self.probe),
-                )
-                factor = actual // max(product, 1)
-                if factor * product == actual and factor * probed_product == probed:
-                    return make([(names, factor * n) for names, n in terms], self.dims)
-        raise ShapeError(f"the size {actual} is no plain expression over the dimensions")
+    devices = (tensor.device for tensor in op.inputs)
+    return next(devices, default)

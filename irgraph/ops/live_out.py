@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.loading import LOAD
 from irgraph.ir.op import Op
-from irgraph.ir.tensor import Tensor
 from irgraph.ops.book import names_with
 from irgraph.ops.operator import Trait
 
@@ -34,14 +33,14 @@ def live_out(graph: Graph) -> Mapping[str, str]:
         kinds.setdefault(tensor.name, "returned")
     declared = frozenset(kinds)
     for op in graph.walk():
-        if op.name == "autograd.AccumulateGrad":
-            gradients = _accumulated_gradients(op, declared)
-            kinds.update((name, "gradient") for name in gradients if name not in kinds)
+        if op.name != "autograd.AccumulateGrad":
+            continue
+        for name in _accumulated_gradients(op, declared):
+            kinds.setdefault(name, "gradient")
     used = _used_names(graph)
-    for op in graph.leaves():
-        if not is_label(op):
-            for name, kind in _unused_results(op, used):
-                kinds.setdefault(name, kind)
+    for op in _calls(graph.leaves()):
+        for name, kind in _unused_results(op, used):
+            kinds.setdefault(name, kind)
     if graph.returned is not None:
         return {name: kind for name, kind in kinds.items() if kind != "output"}
     for name in _written_last(graph):
@@ -61,9 +60,9 @@ def blocks_host(op: Op) -> bool:
 
 def waits(op: Op) -> bool:
     """Return whether an op makes the host or a stream wait: for work, processes or a batch."""
-    return (
-        op.name in HOST_SYNCS or op.name == LOAD or op.name in names_with(Trait.WAIT, Trait.BARRIER)
-    )
+    if op.name in HOST_SYNCS or op.name == LOAD:
+        return True
+    return op.name in names_with(Trait.WAIT, Trait.BARRIER)
 
 
 def saves_auxiliaries(op: Op) -> bool:
@@ -76,23 +75,28 @@ def saves_auxiliaries(op: Op) -> bool:
 
 def is_label(op: Op) -> bool:
     """Return whether a leaf computes nothing, such as an annotation or an event."""
-    return (op.is_scope and not op.outputs) or op.name.startswith("sync.") or op.name == LOAD
+    if op.is_scope and not op.outputs:
+        return True
+    return op.name.startswith("sync.") or op.name == LOAD
+
+
+def _calls(leaves: Iterable[Op]) -> list[Op]:
+    return [op for op in leaves if not is_label(op)]
 
 
 def _written_last(graph: Graph) -> list[str]:
     """Return tensors in the step's buffers that an op writes in place and no later op accesses."""
-    last: dict[str, Op] = {}
-    for op in graph.leaves():
-        if not is_label(op):
-            last.update((t.buffer, op) for t in (*op.inputs, *op.outputs))
     declared = {declaration.tensor.buffer for declaration in graph.tensors}
-    last_ops = dict.fromkeys(op for buffer, op in last.items() if buffer not in declared)
-    return [
-        t.name
-        for op in last_ops
-        for t in written_by(op)
-        if last[t.buffer] is op and t.buffer not in declared
-    ]
+    last_ops: dict[str, Op] = {}
+    for op in _calls(graph.leaves()):
+        for tensor in (*op.inputs, *op.outputs):
+            if tensor.buffer not in declared:
+                last_ops[tensor.buffer] = op
+    names: list[str] = []
+    for op in dict.fromkeys(last_ops.values()):
+        written = written_by(op)
+        names += [tensor.name for tensor in written if last_ops.get(tensor.buffer) is op]
+    return names
 
 
 def _accumulated_gradients(op: Op, declared: Container[str]) -> list[str]:
@@ -100,36 +104,35 @@ def _accumulated_gradients(op: Op, declared: Container[str]) -> list[str]:
 
     A node that accumulates into a gradient declared before the step has no gradient of its own.
     """
-    leaves = [leaf for leaf in op.leaves() if not is_label(leaf)]
+    leaves = _calls(op.leaves())
     producers = [leaf for leaf in leaves if leaf.outputs]
     if producers:
-        return [t.name for t in producers[-1].outputs]
-    written = {t.name for leaf in leaves for t in written_by(leaf)}
+        return [tensor.name for tensor in producers[-1].outputs]
+    written = {tensor.name for leaf in leaves for tensor in written_by(leaf)}
     if any(name in declared for name in written):
         return []
-    return sorted(written) or [t.name for t in op.inputs]
+    return sorted(written) or [tensor.name for tensor in op.inputs]
 
 
 def _used_names(graph: Graph) -> set[str]:
     """Return the names of tensors used by ops with results or writes, or read by the host."""
-    return {
-        tensor.name
-        for op in graph.leaves()
-        if not is_label(op) and (op.outputs or written_by(op) or reads_on_host(op))
-        for tensor in op.inputs
-    }
+    names: set[str] = set()
+    for op in _calls(graph.leaves()):
+        if op.outputs or written_by(op) or reads_on_host(op):
+            names.update(tensor.name for tensor in op.inputs)
+    return names
 
 
-def _unused_results(op: Op, used: set[str]) -> list[tuple[str, str]]:
+def _unused_results(op: Op, used: Container[str]) -> list[tuple[str, str]]:
     if reads_on_host(op):
-        return [(t.name, "host") for t in op.inputs]
+        return [(tensor.name, "host") for tensor in op.inputs]
     if op.base in UNFILLED:
         return []
-    results: list[Tensor] = list(op.outputs)
-    candidates = results[:1] if saves_auxiliaries(op) else results
-    fetched = any(t.device != "cpu" for t in op.inputs)
-    return [
-        (t.name, "host" if fetched and t.device == "cpu" else "output")
-        for t in candidates
-        if t.name not in used
-    ]
+    results = op.outputs[:1] if saves_auxiliaries(op) else op.outputs
+    reads_device = any(tensor.device != "cpu" for tensor in op.inputs)
+    kinds: list[tuple[str, str]] = []
+    for tensor in results:
+        is_copy = reads_device and tensor.device == "cpu"
+        if tensor.name not in used:
+            kinds.append((tensor.name, "host" if is_copy else "output"))
+    return kinds

@@ -6,11 +6,14 @@ missing from the result is summed. A letter has one size wherever it occurs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
+from itertools import chain
 from typing import TypeAlias, Union
 
 from msgspec import Struct
+
+from irgraph.ir.tensor import Shape
 
 
 class Merged(Struct, frozen=True):
@@ -45,8 +48,26 @@ Axis: TypeAlias = Union[str, Merged, Joined]
 Axes: TypeAlias = tuple[Axis, ...]
 """The axes of one tensor."""
 
+Letters: TypeAlias = frozenset[str]
+
 ArgumentKey: TypeAlias = tuple[str, int]
 """A size among the arguments: the argument's name, and the index in a list or -1."""
+
+Arguments: TypeAlias = dict[ArgumentKey, Axis]
+"""Axes that arguments have as sizes."""
+
+Multiple: TypeAlias = tuple[str, str, int]
+"""Two letters, and the multiple of the first that the second is."""
+
+LinearSets: TypeAlias = tuple[frozenset[int], ...]
+"""Sets of operands in which, taken together, results are linear."""
+
+IN_FIRST: LinearSets = (frozenset({0}),)
+"""Results that are linear in the first operand."""
+
+
+AxisGroup: TypeAlias = tuple[Shape, Shape]
+"""Indices of axes before and after a reshape, with equal products of sizes."""
 
 
 class Slope(Struct, frozen=True):
@@ -122,39 +143,35 @@ class Meaning(Struct, frozen=True):
 
     operands: tuple[Axes, ...]
     results: tuple[Result, ...]
-    mixed: frozenset[str] = frozenset()
-    linear: tuple[frozenset[int], ...] = ()
-    summed: frozenset[str] = frozenset()
-    means: frozenset[str] = frozenset()
+    mixed: Letters = frozenset()
+    linear: LinearSets = ()
+    summed: Letters = frozenset()
+    means: Letters = frozenset()
     power: float = 0.0
     rearranges: bool = False
     arguments: Mapping[ArgumentKey, Axis] = {}
     slopes: tuple[Slope, ...] = ()
-    multiples: tuple[tuple[str, str, int], ...] = ()
-    groups: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = ()
+    multiples: tuple[Multiple, ...] = ()
+    groups: tuple[AxisGroup, ...] = ()
     steps: tuple[tuple[str, int], ...] = ()
-    fixed: frozenset[str] = frozenset()
+    fixed: Letters = frozenset()
     sizes: Mapping[str, int] = {}
-    bounded: frozenset[str] = frozenset()
+    bounded: Letters = frozenset()
     random: bool = False
     workspaces: frozenset[int] = frozenset()
     sizes_by_torch: bool = False
 
     def __str__(self) -> str:
         """Return the meaning as declarations write it."""
-        operands = ", ".join(axes_text(axes, self.mixed) for axes in self.operands)
-        results = ", ".join(axes_text(result.axes, self.mixed) for result in self.results)
-        return f"{operands} -> {results}"
+        operands = [axes_text(axes, self.mixed) for axes in self.operands]
+        results = [axes_text(result.axes, self.mixed) for result in self.results]
+        return f"{', '.join(operands)} -> {', '.join(results)}"
 
     def letters(self) -> Iterator[str]:
         """Yield each letter once, in the order of operands and results."""
-        seen: set[str] = set()
-        for axes in (*self.operands, *(result.axes for result in self.results)):
-            for axis in axes:
-                for letter in letters_of(axis):
-                    if letter not in seen:
-                        seen.add(letter)
-                        yield letter
+        axes_of_results = [result.axes for result in self.results]
+        letters = letters_in(*self.operands, *axes_of_results)
+        yield from dict.fromkeys(letters)
 
 
 def letters_of(axis: Axis) -> tuple[str, ...]:
@@ -164,7 +181,18 @@ def letters_of(axis: Axis) -> tuple[str, ...]:
     return axis.letters
 
 
-def axes_text(axes: Axes, mixed: frozenset[str] = frozenset()) -> str:
+def letters_in(*tensors: Axes) -> Iterator[str]:
+    """Yield the letters of the axes of tensors, as often as they occur."""
+    for axis in chain(*tensors):
+        yield from letters_of(axis)
+
+
+def axis_names(axes: Iterable[Axis]) -> Letters:
+    """Return the axes of a tensor, each a letter, as a set."""
+    return frozenset(map(str, axes))
+
+
+def axes_text(axes: Axes, mixed: Letters = frozenset()) -> str:
     """Return the axes of a tensor as declarations write them; ``()`` for a number."""
     words = [f"{axis}!" if axis in mixed else str(axis) for axis in axes]
     return " ".join(words) or "()"

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from typing import TypeGuard
 
 from msgspec import Struct
 
-from irgraph.ops.meaning import Axes, Axis, Joined, Merged
+from irgraph.ops.meaning import Axes, Axis, Joined, Letters, Merged
+from irgraph.ops.shapes import letters
 
 WORD = re.compile(r"\([^)]*\)|[^\s,]+")
 
@@ -28,7 +30,7 @@ class Declaration(Struct, frozen=True):
 
     operands: tuple[Axes, ...]
     results: tuple[Axes, ...]
-    mixed: frozenset[str]
+    mixed: Letters
 
 
 @cache
@@ -37,43 +39,53 @@ def parse(text: str) -> Declaration:
     before, arrow, after = text.partition("->")
     if not arrow:
         raise ValueError(f"{text!r} has no '->'")
-    mixed = frozenset(word.rstrip("!") for word in WORD.findall(text) if word.endswith("!"))
+    marked = [word for word in WORD.findall(text) if word.endswith("!")]
+    mixed = frozenset(word.rstrip("!") for word in marked)
     return Declaration(_tensors(before), _tensors(after), mixed)
 
 
 def _tensors(text: str) -> tuple[Axes, ...]:
-    parts = text.split(",") if text.strip() else []
-    return tuple(tuple(map(_axis, _words(part))) for part in parts)
+    if not text.strip():
+        return ()
+    return tuple(map(_axes, text.split(",")))
 
 
-def _words(text: str) -> list[str]:
-    return [word.rstrip("!") for word in WORD.findall(text) if word != "()"]
+def _axes(text: str) -> Axes:
+    words = [word.rstrip("!") for word in WORD.findall(text)]
+    return tuple(_axis(word) for word in words if word != "()")
 
 
 def _axis(word: str) -> Axis:
     if word.startswith("("):
-        return Merged(tuple(word.strip("()").split()))
-    return Joined(tuple(word.split("+"))) if "+" in word else word
+        letters = word.strip("()").split()
+        return Merged(tuple(letters))
+    if "+" in word:
+        pieces = word.split("+")
+        return Joined(tuple(pieces))
+    return word
 
 
-def is_repeated(axis: Axis) -> bool:
+def is_repeated(axis: Axis) -> TypeGuard[str]:
     """Return whether an axis of a text stands for any number of axes."""
     return isinstance(axis, str) and axis.startswith("*")
 
 
-def expand(axes: Axes, rank: int, counts: dict[str, int]) -> Axes | None:
+def expand(
+    axes: Axes,
+    rank: int,
+    counts: dict[str, int],
+) -> Axes | None:
     """Return the axes of a tensor of a rank; ``None`` if it cannot have these axes.
 
     ``counts`` has the number of axes for each ``*x`` that is known, and receives new ones.
     """
-    repeated = [axis for axis in axes if is_repeated(axis)]
-    if len(repeated) > 1:
+    if sum(map(is_repeated, axes)) > 1:
         return None
     expanded: list[Axis] = []
     for axis in axes:
-        if not is_repeated(axis):
+        if is_repeated(axis):
+            count = counts.setdefault(axis, rank - len(axes) + 1)
+            expanded += letters(count, axis[1:])
+        else:
             expanded.append(axis)
-            continue
-        count = counts.setdefault(str(axis), rank - len(axes) + 1)
-        expanded += [f"{str(axis)[1:]}{i}" for i in range(count)]
     return tuple(expanded) if len(expanded) == rank else None

@@ -8,15 +8,32 @@ from typing import TypeAlias
 from irgraph.ir.schema import resolve
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.call import Call
-from irgraph.ops.meaning import ONE, OPAQUE, Axes, Meaning, Piece, Result, letters_of
+from irgraph.ops.meaning import (
+    IN_FIRST,
+    ONE,
+    Axes,
+    Letters,
+    LinearSets,
+    Meaning,
+    Piece,
+    Result,
+    letters_in,
+)
 from irgraph.ops.notation import expand, is_repeated, parse
 from irgraph.ops.shapes import letters
 
 Rule: TypeAlias = Callable[[Call], "Meaning | None"]
 """Returns the meaning of a call, ``None`` if it has none that a declaration can state."""
 
+Counts: TypeAlias = dict[str, int]
+"""The number of axes of each ``*x``."""
 
-def pattern(text: str, *linear: str, reads: Sequence[str] = ()) -> Rule:
+
+def pattern(
+    text: str,
+    *linear: str,
+    reads: Sequence[str] = (),
+) -> Rule:
     """Return the rule of a text.
 
     Args:
@@ -27,26 +44,18 @@ def pattern(text: str, *linear: str, reads: Sequence[str] = ()) -> Rule:
     declaration = parse(text)
 
     def rule(call: Call) -> Meaning | None:
-        names = tensor_names(call)
-        counts: dict[str, int] = {}
-        operands: list[Axes] = []
-        for name, axes in zip(names, declaration.operands, strict=False):
-            tensor = call.tensor(name)
-            if tensor is None:
-                continue
-            expanded = expand(axes, tensor.rank, counts)
-            if expanded is None:
-                return None
-            operands.append(expanded)
-        results = _results(call, declaration.results, counts)
-        if results is None or len(operands) != len(call.inputs):
+        counts: Counts = {}
+        operands = _operands(call, declaration.operands, counts)
+        axes_of_results = _results(call, declaration.results, counts)
+        if operands is None or axes_of_results is None:
             return None
+        results = [Result(axes) for axes in axes_of_results]
+        if reads:
+            sources = (call.positions(*names.split()) for names in reads)
+            results = list(map(Result, axes_of_results, sources))
         return Meaning(
             operands=tuple(operands),
-            results=tuple(
-                Result(axes, _indices(call, reads[i]) if reads else None)
-                for i, axes in enumerate(results)
-            ),
+            results=tuple(results),
             mixed=mixed_letters(declaration.mixed, counts),
             linear=linear_sets(call, linear),
         )
@@ -59,40 +68,74 @@ def view(axes_of: Callable[[Call, Axes], Axes]) -> Rule:
 
     def rule(call: Call) -> Meaning:
         axes = letters(call.inputs[0].rank)
-        return view_meaning(axes, [axes_of(call, axes)] * len(call.outputs))
+        result = axes_of(call, axes)
+        return view_meaning(axes, [result] * len(call.outputs))
 
     return rule
 
 
 def view_meaning(
-    axes: Axes, results: Sequence[Axes], *, pieces: Sequence[Piece] = (), **facts: object
+    axes: Axes,
+    results: Sequence[Axes],
+    *,
+    pieces: Sequence[Piece] = (),
+    **facts: object,
 ) -> Meaning:
     """Return the meaning of a view of one operand: linear, and no letter is summed.
 
     ``pieces`` has the part of the operand that each result shows; by default all of it.
     """
-    remaining = {letter for result in results for axis in result for letter in letters_of(axis)}
-    missing = {axis for axis in axes if isinstance(axis, str)} - remaining - {ONE}
-    shown = pieces or (None,) * len(results)
+    whole_axes = {axis for axis in axes if isinstance(axis, str)}
+    missing = whole_axes.difference(letters_in(*results), {ONE})
+    shown: Sequence[Piece | None] = pieces or [None] * len(results)
+    pairs = zip(results, shown, strict=True)
     return Meaning(
         operands=(axes,),
-        results=tuple(Result(a, None, p) for a, p in zip(results, shown, strict=True)),
+        results=tuple(Result(result, piece=piece) for result, piece in pairs),
         mixed=frozenset(missing),
-        linear=(frozenset({0}),),
+        linear=IN_FIRST,
         rearranges=True,
         **facts,  # type: ignore[arg-type]
     )
 
 
+def new_results(call: Call, axes: Axes) -> tuple[Result, ...]:
+    """Return a result with the same axes for each new tensor of a call."""
+    return (Result(axes),) * len(call.outputs)
+
+
 def tensor_names(call: Call) -> list[str]:
     """Return the names of the schema's tensor arguments, absent ones included, in order."""
     schema = resolve(call.op)
-    if schema is None:
-        return [name for name, value in call.arguments.items() if isinstance(value, Tensor)]
-    return [argument.name for argument in schema.arguments if argument.is_tensor]
+    if schema is not None:
+        return [argument.name for argument in schema.arguments if argument.is_tensor]
+    arguments = call.arguments.items()
+    return [name for name, value in arguments if isinstance(value, Tensor)]
 
 
-def _results(call: Call, declared: Sequence[Axes], counts: dict[str, int]) -> list[Axes] | None:
+def _operands(
+    call: Call,
+    declared: Sequence[Axes],
+    counts: Counts,
+) -> list[Axes] | None:
+    """Return the axes of the operands; ``None`` if they differ from the declared ones in rank."""
+    operands: list[Axes] = []
+    for name, axes in zip(tensor_names(call), declared, strict=False):
+        tensor = call.tensor(name)
+        if tensor is None:
+            continue
+        expanded = expand(axes, tensor.rank, counts)
+        if expanded is None:
+            return None
+        operands.append(expanded)
+    return operands if len(operands) == len(call.inputs) else None
+
+
+def _results(
+    call: Call,
+    declared: Sequence[Axes],
+    counts: Counts,
+) -> list[Axes] | None:
     """Return the axes of the new tensors; ``None`` if their ranks differ from the declared ones."""
     results: list[Axes] = []
     for axes, result in zip(declared, call.op.results, strict=False):
@@ -105,28 +148,19 @@ def _results(call: Call, declared: Sequence[Axes], counts: dict[str, int]) -> li
     return results if len(results) == len(call.outputs) else None
 
 
-def mixed_letters(declared: frozenset[str], counts: dict[str, int]) -> frozenset[str]:
+def mixed_letters(declared: Letters, counts: Counts) -> Letters:
     """Return the mixed letters of a declaration, ``*x`` expanded."""
-    letters: set[str] = set()
+    mixed: set[str] = set()
     for letter in declared:
         if is_repeated(letter):
-            letters |= {f"{letter[1:]}{i}" for i in range(counts.get(letter, 0))}
+            count = counts.get(letter, 0)
+            mixed.update(letters(count, letter[1:]))
         else:
-            letters.add(letter)
-    return frozenset(letters)
+            mixed.add(letter)
+    return frozenset(mixed)
 
 
-def linear_sets(call: Call, sets: Sequence[str]) -> tuple[frozenset[int], ...]:
+def linear_sets(call: Call, sets: Sequence[str]) -> LinearSets:
     """Return sets of argument names as sets of positions among the inputs."""
-    positions = (_indices(call, names) for names in sets)
-    return tuple(dict.fromkeys(indices for indices in positions if indices))
-
-
-def _indices(call: Call, names: str) -> frozenset[int]:
-    spans = (call.spans.get(name, range(0)) for name in names.split())
-    return frozenset(position for span in spans for position in span)
-
-
-def opaque(tensor: Tensor) -> Axes:
-    """Return the axes of a tensor of which nothing is known."""
-    return (OPAQUE,) * tensor.rank
+    positions = [call.positions(*names.split()) for names in sets]
+    return tuple(dict.fromkeys(filter(None, positions)))

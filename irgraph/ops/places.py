@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Literal, TypeAlias
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from irgraph.ir.dim import Term, format_terms, normal
-from irgraph.ops.meaning import Axes, Joined, Meaning, Result, letters_of
+from irgraph.ops.meaning import Axes, Joined, Meaning, Result, letters_in, letters_of
 
 Outer: TypeAlias = tuple[Term, ...]
 """A number of runs of an axis: a polynomial over letters in claims, over dimensions in places."""
@@ -43,8 +43,11 @@ class Place(Struct, frozen=True):
         """Return the place in words."""
         runs = "" if self.outer == ONCE else f", {format_terms(self.outer)} runs"
         text = f"split({self.axis}{runs})" if self.kind == "split" else self.kind
-        text += f" norm {self.power:g}" if self.power != 1.0 else ""
-        return f"{text} * ranks^{self.factor}" if self.factor else text
+        if self.power != 1.0:
+            text += f" norm {self.power:g}"
+        if self.factor:
+            text += f" * ranks^{self.factor}"
+        return text
 
 
 SAME = Place("same")
@@ -80,14 +83,11 @@ class Claim(Struct, frozen=True):
 
 def claims(meaning: Meaning) -> Iterator[Claim]:
     """Yield every way to run a call on ranks that the meaning allows, but the same on all."""
-    for letter in meaning.letters():
-        claim = split_claim(meaning, letter)
-        if claim is not None:
-            yield claim
-    for term in meaning.linear:
-        yield partial_claim(meaning, term)
-    for power in (meaning.power,) if meaning.power else (2.0, inf):
-        claim = norm_claim(meaning, power)
+    splits = (split_claim(meaning, letter) for letter in meaning.letters())
+    sums = (partial_claim(meaning, term) for term in meaning.linear)
+    powers = (meaning.power,) if meaning.power else (2.0, inf)
+    norms = (norm_claim(meaning, power) for power in powers)
+    for claim in (*splits, *sums, *norms):
         if claim is not None:
             yield claim
 
@@ -96,7 +96,7 @@ def split_claim(meaning: Meaning, letter: str) -> Claim | None:
     """Return the claim for operands split along a letter, ``None`` if it cannot be split."""
     if letter in meaning.mixed or letter in _created_letters(meaning):
         return None
-    operands = []
+    operands: list[Place] = []
     for index, axes in enumerate(meaning.operands):
         place = _place_along(axes, letter)
         if place is None:
@@ -104,34 +104,20 @@ def split_claim(meaning: Meaning, letter: str) -> Claim | None:
         if place == SAME and index in meaning.workspaces:
             place = OWN
         operands.append(place)
-    results = []
+    results: list[Place] = []
     for result in meaning.results:
-        place = _place_along(result.axes, letter)
-        if place == SAME and result.is_workspace:
-            place = OWN
-        elif place == SAME:
-            place = _summed_place(meaning, result, letter, operands)
+        place = _result_place(meaning, result, letter, operands)
         if place is None:
             return None
         results.append(place)
-    if letter in meaning.means:
-        # each rank divides by its share of the size alone
-        results = [
-            replace(place, factor=1) if _depends_on_split(result, operands) else place
-            for result, place in zip(meaning.results, results, strict=True)
-        ]
     return Claim(tuple(operands), tuple(results), letter)
 
 
 def _created_letters(meaning: Meaning) -> set[str]:
     """Return the letters that no operand and no argument has: ranks could not share them."""
-    operand_letters = {
-        letter for axes in meaning.operands for axis in axes for letter in letters_of(axis)
-    }
-    operand_letters |= {
-        letter for axis in meaning.arguments.values() for letter in letters_of(axis)
-    }
-    return set(meaning.letters()) - operand_letters
+    stated = tuple(meaning.arguments.values())
+    operand_letters = letters_in(*meaning.operands, stated)
+    return set(meaning.letters()).difference(operand_letters)
 
 
 def _place_along(axes: Axes, letter: str) -> Place | None:
@@ -139,12 +125,14 @@ def _place_along(axes: Axes, letter: str) -> Place | None:
     for index, axis in enumerate(axes):
         if axis == letter:
             return split(index)
-        if isinstance(axis, str) or letter not in axis.letters:
+        if letter not in letters_of(axis):
             continue
         if isinstance(axis, Joined):
             return None
-        before = axis.letters[: axis.letters.index(letter)]
-        return Place("split", index, outer=((tuple(sorted(before)), 1),))
+        letters = letters_of(axis)
+        before = letters[: letters.index(letter)]
+        runs = tuple(sorted(before))
+        return Place("split", index, outer=((runs, 1),))
     return SAME
 
 
@@ -153,34 +141,60 @@ def times(a: Outer, b: Outer) -> Outer:
     return normal((names + others, n * m) for names, n in a for others, m in b)
 
 
+def _result_place(
+    meaning: Meaning,
+    result: Result,
+    letter: str,
+    operands: list[Place],
+) -> Place | None:
+    """Return the place of a result if a letter is split, ``None`` if ranks cannot compute it.
+
+    Changes operands that must be partial.
+    """
+    place = _place_along(result.axes, letter)
+    if place == SAME and result.is_workspace:
+        place = OWN
+    elif place == SAME:
+        place = _summed_place(meaning, result, letter, operands)
+    is_mean = letter in meaning.means and _split_sources(result, operands)
+    if place is None or not is_mean:
+        return place
+    # each rank divides by its share of the size alone
+    return replace(place, factor=1)
+
+
 def _summed_place(
-    meaning: Meaning, result: Result, letter: str, operands: list[Place]
+    meaning: Meaning,
+    result: Result,
+    letter: str,
+    operands: list[Place],
 ) -> Place | None:
     """Return the place of a result without the letter; changes operands that must be partial.
 
     The result is a sum over the letter if the meaning says so, or if it is linear in a set of
     operands that has the letter. Operands of the set without it, such as a bias, must be partial.
     """
-    having = {i for i in range(len(operands)) if operands[i].kind == "split"}
-    having = {i for i in having if result.is_function_of(i)}
-    if not having:
+    sources = _split_sources(result, operands)
+    if not sources:
         return SAME
     if letter in meaning.summed:
         return PARTIAL
     if meaning.power:
         return partial_norm(meaning.power)
     for term in sorted(meaning.linear, key=len):
-        if having & term:
-            for i in term - having:
-                operands[i] = PARTIAL
-            return PARTIAL
+        if sources.isdisjoint(term):
+            continue
+        for index in term - sources:
+            operands[index] = PARTIAL
+        return PARTIAL
     return None
 
 
-def _depends_on_split(result: Result, operands: list[Place]) -> bool:
-    return any(
-        place.kind == "split" and result.is_function_of(i) for i, place in enumerate(operands)
-    )
+def _split_sources(result: Result, operands: Sequence[Place]) -> set[int]:
+    """Return the split operands of which a result is a function."""
+    places = enumerate(operands)
+    splits = {index for index, place in places if place.kind == "split"}
+    return set(filter(result.is_function_of, splits))
 
 
 def norm_claim(meaning: Meaning, power: float) -> Claim | None:
@@ -188,18 +202,23 @@ def norm_claim(meaning: Meaning, power: float) -> Claim | None:
 
     A norm of norms of the same power is one, and so is a rearrangement of their elements.
     """
-    if power == 1.0 or (not meaning.rearranges and meaning.power != power):
-        # terms of a plain sum may have either sign
+    is_same_norm = meaning.rearranges or meaning.power == power
+    # terms of a plain sum may have either sign
+    if power == 1.0 or not is_same_norm:
         return None
     place = partial_norm(power)
-    return Claim((place,) * len(meaning.operands), (place,) * len(meaning.results))
+    operands = (place,) * len(meaning.operands)
+    results = (place,) * len(meaning.results)
+    return Claim(operands, results)
 
 
 def partial_claim(meaning: Meaning, term: frozenset[int]) -> Claim:
     """Return the claim for partial sums of a set of operands, all others being the same."""
-    operands = tuple(PARTIAL if i in term else SAME for i in range(len(meaning.operands)))
-    results = tuple(
-        PARTIAL if any(result.is_function_of(i) for i in term) else SAME
-        for result in meaning.results
-    )
-    return Claim(operands, results)
+    operands: list[Place] = []
+    for index in range(len(meaning.operands)):
+        operands.append(PARTIAL if index in term else SAME)
+    results: list[Place] = []
+    for result in meaning.results:
+        is_partial = any(map(result.is_function_of, term))
+        results.append(PARTIAL if is_partial else SAME)
+    return Claim(tuple(operands), tuple(results))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain
 from math import prod
+
+from msgspec import Struct
 
 from irgraph.facts import fact, facts_of
 from irgraph.ir.op import Op, Value, tensors_in
 from irgraph.ops.book import meaning_of
-from irgraph.ops.meaning import ONE, OPAQUE, Axes, Joined, Merged
+from irgraph.ops.meaning import ONE, OPAQUE, Axes, Joined, Meaning, Merged, axis_names
 
 SLOT = "irgraph.ops.resized"
 
@@ -36,6 +40,23 @@ def mark_valid_sizes(op: Op) -> None:
     facts_of(op)[VALID] = True
 
 
+Sizes = Sequence[int]
+"""The sizes of a call's operands and results, one after the other."""
+
+
+class _Compound(Struct, frozen=True):
+    """The size of an axis that is the sum or the product of other sizes, by their numbers."""
+
+    number: int
+    is_sum: bool
+    parts: tuple[int, ...]
+
+    def holds(self, sizes: Sizes) -> bool:
+        parts = [sizes[part] for part in self.parts]
+        total = sum(parts) if self.is_sum else prod(parts)
+        return sizes[self.number] == total
+
+
 class _SizeCheck:
     """The equations between the sizes of a call, for calls that differ from it in sizes only.
 
@@ -52,54 +73,63 @@ class _SizeCheck:
         self._equal: list[tuple[int, int]] = []
         self._ones: list[int] = []
         self._constant: list[int] = []
-        self._compounds: list[tuple[int, bool, tuple[int, ...]]] = []
+        self._compounds: list[_Compound] = []
         self._results_start = sum(map(len, meaning.operands))
-        self._is_usable = not meaning.sizes_by_torch and len(meaning.results) >= len(op.outputs)
+        results = meaning.results[: len(op.outputs)]
+        has_results = len(results) == len(op.outputs)
+        self._is_usable = has_results and not meaning.sizes_by_torch
         if self._is_usable and not meaning.groups:
-            results = (result.axes for result in meaning.results[: len(op.outputs)])
-            self._add_axes(tuple(axis for axes in (*meaning.operands, *results) for axis in axes))
+            axes_of_results = [result.axes for result in results]
+            axes = chain(*meaning.operands, *axes_of_results)
+            self._add_axes(tuple(axes))
         self._arguments = self._numbered_arguments()
 
     def _add_axes(self, axes: Axes) -> None:
-        sensitive = self._sensitive_letters()
-        stated = set(map(str, self._meaning.arguments.values()))
+        sensitive = _sensitive_letters(self._meaning)
+        stated = axis_names(self._meaning.arguments.values())
         for number, axis in enumerate(axes):
             if axis == ONE:
                 self._ones.append(number)
             elif axis == OPAQUE or axis in sensitive:
                 self._constant.append(number)
             elif isinstance(axis, str):
-                first = self._first.setdefault(axis, number)
-                if first >= self._results_start and axis not in stated:
-                    self._constant.append(number)
-                self._equal.append((first, number))
+                self._add_letter(number, axis, axis in stated)
         for number, axis in enumerate(axes):
             if not isinstance(axis, str):
                 self._add_compound(number, axis)
 
-    def _add_compound(self, number: int, axis: Merged | Joined) -> None:
-        parts = tuple(self._first.get(letter, -1) for letter in axis.letters)
-        if -1 in parts:
-            self._constant += [number, *(part for part in parts if part >= 0)]
-        else:
-            self._compounds.append((number, isinstance(axis, Joined), parts))
+    def _add_letter(
+        self,
+        number: int,
+        letter: str,
+        is_stated: bool,
+    ) -> None:
+        first = self._first.setdefault(letter, number)
+        is_new = first >= self._results_start
+        if is_new and not is_stated:
+            self._constant.append(number)
+        self._equal.append((first, number))
 
-    def _sensitive_letters(self) -> set[str]:
-        """Return letters on whose sizes others depend in ways that are no equations."""
-        meaning = self._meaning
-        letters = {*meaning.bounded, *meaning.fixed, *meaning.sizes}
-        letters |= {letter for slope in meaning.slopes for letter in (slope.cause, slope.effect)}
-        letters |= {letter for letter, _ in meaning.steps}
-        return letters
+    def _add_compound(
+        self,
+        number: int,
+        axis: Merged | Joined,
+    ) -> None:
+        parts = [self._first.get(letter) for letter in axis.letters]
+        numbered = tuple(part for part in parts if part is not None)
+        if len(numbered) < len(parts):
+            self._constant += [number, *numbered]
+            return
+        is_sum = isinstance(axis, Joined)
+        self._compounds.append(_Compound(number, is_sum, numbered))
 
     def _numbered_arguments(self) -> dict[str, dict[int, int]]:
         """Return the numbers of the sizes that arguments state, by name and index."""
         numbers: dict[str, dict[int, int]] = {}
         for (name, index), axis in self._meaning.arguments.items():
+            number = self._first.get(str(axis))
             if self._meaning.groups:
-                number: int | None = self._results_start + index
-            else:
-                number = self._first.get(str(axis))
+                number = self._results_start + index
             if number is not None:
                 numbers.setdefault(name, {})[index] = number
         return numbers
@@ -109,17 +139,20 @@ class _SizeCheck:
         sizes = _sizes(op)
         if not self._is_usable or len(sizes) != len(self._sizes):
             return False
-        if self._meaning.groups:
-            return _is_reshape(op) and self._has_arguments(op, sizes)
-        return (
-            all(sizes[a] == sizes[b] for a, b in self._equal)
-            and all(sizes[number] == 1 for number in self._ones)
-            and all(sizes[number] == self._sizes[number] for number in self._constant)
-            and all(_is_compound(sizes, *compound) for compound in self._compounds)
-            and self._has_arguments(op, sizes)
-        )
+        is_reshape = bool(self._meaning.groups)
+        is_valid = _is_reshape(op) if is_reshape else self._has_sizes(sizes)
+        return is_valid and self._has_arguments(op, sizes)
 
-    def _has_arguments(self, op: Op, sizes: list[int]) -> bool:
+    def _has_sizes(self, sizes: Sizes) -> bool:
+        if any(sizes[number] != 1 for number in self._ones):
+            return False
+        if any(sizes[number] != self._sizes[number] for number in self._constant):
+            return False
+        if any(sizes[first] != sizes[number] for first, number in self._equal):
+            return False
+        return all(compound.holds(sizes) for compound in self._compounds)
+
+    def _has_arguments(self, op: Op, sizes: Sizes) -> bool:
         """Return whether arguments are the sizes that they state, and others are the same."""
         for name, old in self._attributes.items():
             numbers = self._arguments.get(name)
@@ -135,24 +168,39 @@ class _SizeCheck:
         return True
 
 
-def _sizes(op: Op) -> list[int]:
-    return [size for tensor in (*op.inputs, *op.outputs) for size in tensor.shape]
+def _sensitive_letters(meaning: Meaning) -> set[str]:
+    """Return letters on whose sizes others depend in ways that are no equations."""
+    letters = {*meaning.bounded, *meaning.fixed, *meaning.sizes}
+    for slope in meaning.slopes:
+        letters |= {slope.cause, slope.effect}
+    for letter, _ in meaning.steps:
+        letters.add(letter)
+    return letters
+
+
+def _sizes(op: Op) -> Sizes:
+    shapes = [tensor.shape for tensor in (*op.inputs, *op.outputs)]
+    return list(chain(*shapes))
 
 
 def _is_reshape(op: Op) -> bool:
-    operand, results = op.inputs[0], op.outputs
+    operand = op.inputs[0]
     count = operand.numel
-    return operand.contiguous and count > 0 and all(result.numel == count for result in results)
-
-
-def _is_compound(sizes: list[int], number: int, is_sum: bool, parts: tuple[int, ...]) -> bool:
-    factors = [sizes[part] for part in parts]
-    return sizes[number] == (sum(factors) if is_sum else prod(factors))
-
-
-def _has_items(new: Value, old: Value, numbers: dict[int, int], sizes: list[int]) -> bool:
-    """Return whether the items of a list are the sizes that they state, and others are the same."""
-    if not isinstance(new, tuple) or not isinstance(old, tuple) or len(new) != len(old):
+    if not operand.contiguous or not count:
         return False
-    expected = (sizes[numbers[i]] if i in numbers else item for i, item in enumerate(old))
-    return all(a == b for a, b in zip(new, expected, strict=True))
+    return all(result.numel == count for result in op.outputs)
+
+
+def _has_items(
+    new: Value,
+    old: Value,
+    numbers: dict[int, int],
+    sizes: Sizes,
+) -> bool:
+    """Return whether the items of a list are the sizes that they state, and others are the same."""
+    if not isinstance(new, tuple) or not isinstance(old, tuple):
+        return False
+    expected = list(old)
+    for index, number in numbers.items():
+        expected[index] = sizes[number]
+    return list(new) == expected

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Container, Iterable, Sequence
 
-from irgraph.ir.tensor import Tensor
-from irgraph.ops.meaning import ONE, Axes
+from irgraph.ir.tensor import Shape, Tensor
+from irgraph.ops.meaning import ONE, OPAQUE, Axes, Axis
 
 
-def letters(rank: int, prefix: str = "d") -> Axes:
+def letters(rank: int, prefix: str = "d") -> tuple[str, ...]:
     """Return a letter for each axis, numbered from the first."""
     return tuple(f"{prefix}{i}" for i in range(rank))
 
 
-Shape: TypeAlias = tuple[int, ...]
+def opaque(tensor: Tensor) -> Axes:
+    """Return the axes of a tensor of which nothing is known."""
+    return (OPAQUE,) * tensor.rank
 
 
 def broadcast_shape(tensors: Iterable[Tensor]) -> Shape:
     """Return the shape to which tensors broadcast; an empty axis stays empty."""
-    return _widest([tensor.shape for tensor in tensors])
+    shapes = [tensor.shape for tensor in tensors]
+    return _widest(shapes)
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape | None:
@@ -41,7 +43,11 @@ def _widest(shapes: Sequence[Shape]) -> Shape:
     return tuple(widest)
 
 
-def aligned(tensor: Tensor, shape: Sequence[int], prefix: str = "d") -> Axes:
+def aligned(
+    tensor: Tensor,
+    shape: Sequence[int],
+    prefix: str = "d",
+) -> Axes:
     """Return the axes of a tensor that broadcasts to a shape, aligned at the last axis.
 
     An axis of one element is ``ONE`` if the shape has more there, else it has the letter.
@@ -49,19 +55,32 @@ def aligned(tensor: Tensor, shape: Sequence[int], prefix: str = "d") -> Axes:
     return broadcast_axes(tensor, shape, letters(len(shape), prefix))
 
 
-def broadcast_axes(tensor: Tensor, shape: Sequence[int], axes: Axes) -> Axes:
+def broadcast_axes(
+    tensor: Tensor,
+    shape: Sequence[int],
+    axes: Axes,
+) -> Axes:
     """Return the axes of a tensor that broadcasts to a shape with given axes."""
     first = len(shape) - tensor.rank
-    pairs = zip(axes[first:], tensor.shape, shape[first:], strict=True)
-    return tuple(axis if size == whole else ONE for axis, size, whole in pairs)
+    sizes = zip(tensor.shape, shape[first:], strict=True)
+    repeats = [size != full for size, full in sizes]
+    return with_ones(axes[first:], repeats)
 
 
-def without(axes: Axes, removed: Iterable[int]) -> Axes:
+def with_ones(axes: Axes, repeats: Iterable[bool]) -> Axes:
+    """Return axes with ``ONE`` in some positions."""
+    pairs = zip(axes, repeats, strict=True)
+    return tuple(ONE if is_one else axis for axis, is_one in pairs)
+
+
+def without(axes: Axes, removed: Container[int]) -> Axes:
     """Return axes without those at some indices."""
-    removed = set(removed)
-    return tuple(axis for i, axis in enumerate(axes) if i not in removed)
+    indexed = enumerate(axes)
+    return tuple(axis for index, axis in indexed if index not in removed)
 
 
-def replaced(axes: Axes, index: int, axis: str) -> Axes:
+def replaced(axes: Axes, index: int, axis: Axis) -> Axes:
     """Return axes with another one at an index."""
-    return (*axes[:index], axis, *axes[index + 1 :])
+    before = axes[:index]
+    after = axes[index + 1 :]
+    return (*before, axis, *after)

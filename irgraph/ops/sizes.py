@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
+from math import prod
 from typing import TypeAlias
 
 from irgraph.ir.op import Value
-from irgraph.ir.tensor import Tensor
+from irgraph.ir.tensor import Shape, Tensor
 from irgraph.ops.call import Call
 from irgraph.ops.meaning import ONE, OPAQUE, Axes, Axis, Joined, Meaning
-
-Shape: TypeAlias = tuple[int, ...]
 
 PartialShape: TypeAlias = tuple["int | None", ...]
 """A shape of which some sizes are unknown."""
@@ -44,30 +43,39 @@ def size_error(call: Call, meaning: Meaning) -> str:
         shapes = result_shapes(call, meaning)
     except SizeError as error:
         return str(error)
-    for tensor, shape in zip((*call.outputs, *call.written), shapes, strict=False):
+    tensors = (*call.outputs, *call.written)
+    for tensor, shape in zip(tensors, shapes, strict=False):
         if not _is_possible(tensor.shape, shape):
-            return f"makes {_partial_text(shape)}, not %{tensor.name}, {shape_text(tensor.shape)}"
+            return f"makes {shape_text(shape)}, not {_description(tensor)}"
     return ""
 
 
 def _is_possible(shape: Shape, expected: PartialShape) -> bool:
     if len(shape) != len(expected):
         return False
-    return all(size in (actual, None) for actual, size in zip(shape, expected, strict=True))
+    pairs = zip(shape, expected, strict=True)
+    return all(size in (actual, None) for actual, size in pairs)
 
 
-def shape_text(shape: Shape) -> str:
-    """Return a shape as models write it, without expressions."""
-    return f"[{', '.join(str(int(size)) for size in shape)}]"
+def shape_text(shape: PartialShape) -> str:
+    """Return a shape as models write it, without expressions; ``?`` for an unknown size."""
+    sizes = ["?" if size is None else str(int(size)) for size in shape]
+    return f"[{', '.join(sizes)}]"
 
 
-def _partial_text(shape: PartialShape) -> str:
-    return f"[{', '.join('?' if size is None else str(int(size)) for size in shape)}]"
+def shapes_text(tensors: Sequence[Tensor]) -> str:
+    """Return the shapes of tensors as models write them."""
+    return ", ".join(shape_text(tensor.shape) for tensor in tensors)
+
+
+def _description(tensor: Tensor) -> str:
+    return f"%{tensor.name}, {shape_text(tensor.shape)}"
 
 
 def _number(value: Value, index: int) -> int | None:
-    item = value[index] if isinstance(value, tuple) and index >= 0 else value
-    return item if isinstance(item, int) else None
+    if isinstance(value, tuple) and index >= 0:
+        value = value[index]
+    return value if isinstance(value, int) else None
 
 
 class _Sizes:
@@ -82,57 +90,62 @@ class _Sizes:
         """Add the sizes of an operand's axes."""
         if len(axes) != tensor.rank:
             raise SizeError(_rank_error(tensor, axes))
-        sizes = self._sizes
         for axis, size in zip(axes, tensor.shape, strict=True):
-            if not isinstance(axis, str) or axis == OPAQUE:
-                continue
             if axis == ONE:
-                if size != 1:
-                    shapes = ", ".join(shape_text(t.shape) for t in self._call.inputs)
-                    raise SizeError(f"its operands do not broadcast: {shapes}")
-            elif sizes.setdefault(axis, size) != size:
-                pair = shape_text(self._sources[axis].shape), shape_text(tensor.shape)
-                raise SizeError(f"its operands do not fit: {pair[0]} and {pair[1]}")
-            else:
-                self._sources.setdefault(axis, tensor)
+                self._check_one(size)
+            elif isinstance(axis, str) and axis != OPAQUE:
+                self._add_letter(axis, size, tensor)
+
+    def _check_one(self, size: int) -> None:
+        if size != 1:
+            shapes = shapes_text(self._call.inputs)
+            raise SizeError(f"its operands do not broadcast: {shapes}")
+
+    def _add_letter(
+        self,
+        letter: str,
+        size: int,
+        tensor: Tensor,
+    ) -> None:
+        known_size = self._sizes.setdefault(letter, size)
+        source = self._sources.setdefault(letter, tensor)
+        if known_size != size:
+            first, second = shape_text(source.shape), shape_text(tensor.shape)
+            raise SizeError(f"its operands do not fit: {first} and {second}")
 
     def add_argument(self, axis: Axis, size: int | None) -> None:
         """Add a size that an argument states."""
         if size is None:
             return
-        known = self.size(axis)
-        if known is None and isinstance(axis, str):
+        known_size = self.size(axis)
+        if known_size is None and isinstance(axis, str):
             self._sizes[axis] = size
-        elif known not in (size, None):
-            shapes = ", ".join(shape_text(t.shape) for t in self._call.inputs)
+        elif known_size not in (size, None):
+            shapes = shapes_text(self._call.inputs)
             raise SizeError(f"its argument {size} does not fit its operands: {shapes}")
 
     def check_compounds(self, tensor: Tensor, axes: Axes) -> None:
         """Check the axes of an operand that are made of several letters."""
         for axis, size in zip(axes, tensor.shape, strict=True):
-            if not isinstance(axis, str) and self.size(axis) not in (size, None):
-                raise SizeError(
-                    f"its arguments do not fit %{tensor.name}, {shape_text(tensor.shape)}"
-                )
+            if isinstance(axis, str):
+                continue
+            if self.size(axis) not in (size, None):
+                raise SizeError(f"its arguments do not fit {_description(tensor)}")
 
     def size(self, axis: Axis) -> int | None:
         """Return the size of an axis, ``None`` if it is unknown."""
+        if axis == ONE:
+            return 1
         if isinstance(axis, str):
-            return 1 if axis == ONE else self._sizes.get(axis)
-        total = 0 if isinstance(axis, Joined) else 1
-        for part in self._parts(axis):
-            if part is None:
-                return None
-            total = total + part if isinstance(axis, Joined) else total * part
-        return total
-
-    def _parts(self, axis: Axis) -> Iterator[int | None]:
-        if not isinstance(axis, str):
-            yield from map(self._sizes.get, axis.letters)
+            return self._sizes.get(axis)
+        parts = [self._sizes.get(letter) for letter in axis.letters]
+        sizes = [size for size in parts if size is not None]
+        if len(sizes) < len(parts):
+            return None
+        return sum(sizes) if isinstance(axis, Joined) else prod(sizes)
 
 
 def _rank_error(tensor: Tensor, axes: Axes) -> str:
-    shape = shape_text(tensor.shape)
     if not axes:
-        return f"takes a single number for all, not %{tensor.name}, {shape}"
-    return f"takes {len(axes)} axes, not %{tensor.name}, {shape}"
+        return f"takes a single number for all, not {_description(tensor)}"
+    return f"takes {len(axes)} axes, not {_description(tensor)}"

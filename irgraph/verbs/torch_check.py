@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
+from irgraph.ir.tensor import Shape
 from irgraph.ops.inference import ShapeError, shapes_of
 from irgraph.ops.resized import confirms_resize, has_valid_sizes, mark_valid_sizes
-from irgraph.ops.shapes import Shape
 from irgraph.verbs.refusal import RefusedError
 
 

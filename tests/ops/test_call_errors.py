@@ -7,7 +7,7 @@ import pytest
 from irgraph.ir.op import Op
 from irgraph.ir.schema import schemas_of
 from irgraph.ir.tensor import Tensor
-from irgraph.ops.call_errors import call_error, schema_error
+from irgraph.ops.rules.call_errors import call_error, schema_error
 
 
 def tensor(name: str, *shape: int, strides: tuple[int, ...] | None = None) -> Tensor:

@@ -10,7 +10,8 @@ from irgraph.ir.edit import Edit
 from irgraph.ir.graph import Device, Graph, Stream
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
-from irgraph.ops.verify import VERIFIED_SLOT, Finding, verify
+from irgraph.ops.rules.finding import Finding
+from irgraph.ops.verify import VERIFIED_SLOT, verify
 from irgraph.text import parse
 from tests.strategies import random_graph
 

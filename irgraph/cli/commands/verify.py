@@ -11,7 +11,7 @@ from irgraph.cli.common import ModelArgument, print_error
 
 if TYPE_CHECKING:
     from irgraph.ir.graph import Graph
-    from irgraph.ops.verify import Finding
+    from irgraph.ops.rules.finding import Finding
 
 PANEL = "models"
 
@@ -19,7 +19,8 @@ PANEL = "models"
 def verify(model: ModelArgument) -> None:
     """Check a model against every rule of the IR, and its types with torch; list all findings."""
     from irgraph.api import read_graph
-    from irgraph.ops.verify import describe, unknown
+    from irgraph.ops.rules.calls import unknown
+    from irgraph.ops.verify import describe
     from irgraph.ops.verify import verify as find
 
     graph = read_graph(model)
@@ -52,7 +53,7 @@ def _unknown_sheets(graph: Graph) -> Iterator[Finding]:
     """Yield a finding for each device whose card is unknown."""
     from irgraph.backend import backend
     from irgraph.diagnostics import IrgraphError
-    from irgraph.ops.verify import Finding
+    from irgraph.ops.rules.finding import Finding
 
     for device in graph.devices:
         try:

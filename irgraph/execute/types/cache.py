@@ -14,7 +14,7 @@ from pathlib import Path
 
 from grammars import private_folder
 from irgraph.ir.graph import Graph
-from irgraph.ops.verify import Finding
+from irgraph.ops.rules.finding import Finding
 
 FOLDER = "types"
 """Folder in the user's cache folder; a file without content for each model."""

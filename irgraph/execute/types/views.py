@@ -12,7 +12,7 @@ from irgraph.ir.effects import always_alias
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor, row_major
-from irgraph.ops.verify import Finding
+from irgraph.ops.rules.finding import Finding
 
 
 def _has_free_start(op: Op) -> bool:

@@ -27,7 +27,7 @@ from irgraph.language.statement import Statement
 from irgraph.language.templates.fill import Filler
 from irgraph.language.templates.losses import Losses, rest_of
 from irgraph.language.templates.replaced import replaced_ops
-from irgraph.ops.call_errors import call_error
+from irgraph.ops.rules.call_errors import call_error
 from irgraph.verbs.extra_accesses import check_extra_accesses
 from irgraph.verbs.fuse import Fusion
 from irgraph.verbs.meanings import MeaningComparison, compare_meanings, kind_of

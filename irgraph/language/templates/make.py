@@ -20,8 +20,8 @@ from irgraph.language.expressions.values import format_count, spell
 from irgraph.language.patterns.match import Match
 from irgraph.language.patterns.nodes import Bound, ListTemplate, NewOp, Part, flatten_lists
 from irgraph.language.templates.fill import BuildError, Filler
-from irgraph.ops.call_errors import call_error
 from irgraph.ops.inference import ShapeError, infer
+from irgraph.ops.rules.call_errors import call_error
 
 NO_TORCH = "inferring the types of new tensors needs torch, which is not installed"
 

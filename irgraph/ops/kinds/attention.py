@@ -3,22 +3,112 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import product
 
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.call import Call
-from irgraph.ops.meaning import ONE, OPAQUE, ArgumentKey, Axes, Axis, Meaning, Result, Slope
+from irgraph.ops.meaning import ONE, OPAQUE, Arguments, Axes, Axis, Letters, Meaning, Result, Slope
 from irgraph.ops.operator import operators
 from irgraph.ops.patterns import linear_sets
+from irgraph.ops.shapes import opaque
 
 QUERY_ROUNDING = 32
 """Multiple to which memory-efficient attention rounds the number of queries up, for its sums."""
 
 ROUNDED_QUERIES = (Slope("q", "rounded", Fraction(1)), Slope("rounded", "q", Fraction(1)))
 
+OPERANDS = ("query", "key", "value")
+
 GRADIENTS = ("grad_out", "grad_out_")
 """Names of the gradient of the result among the arguments of gradients."""
 
+BIASES = ("attn_bias", "attn_mask")
+"""Names of arguments that are added to the scores."""
+
 FORMS = ("flash_attention", "efficient_attention", "flash_attention_for_cpu", "cudnn_attention")
+
+
+class _Axes:
+    """Axes of the tensors of a call.
+
+    Attributes:
+        by_name: axes by the names of arguments.
+        sums: the letters of the queries in sums over keys: ``q``, or ``rounded``.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+    ) -> None:
+        self._q = q
+        self._k = k
+        # keys may have fewer heads than queries
+        self.heads = "h" if k.shape[1] == q.shape[1] else "g"
+        width = "d" if v.shape[3] == q.shape[3] else "e"
+        self.result: Axes = ("b", "h", "q", width)
+        self.by_name: dict[str, Axes] = {
+            "query": ("b", "h", "q", "d"),
+            "key": ("b", self.heads, "k", "d"),
+            "value": ("b", self.heads, "k", width),
+            "out": self.result,
+            **dict.fromkeys(GRADIENTS, self.result),
+        }
+        self.sums: set[str] = set()
+
+    def of(self, tensor: Tensor, name: str = "") -> Axes:
+        """Return the axes of an operand, or of a result without a name."""
+        if name in self.by_name:
+            return self.by_name[name]
+        if tensor.rank == 4 and name in BIASES:
+            return self.of_bias(tensor)
+        is_sum = tensor.shape[:2] == self._q.shape[:2]
+        if is_sum and tensor.rank in (3, 4):
+            return self._of_sums(tensor)
+        return opaque(tensor)
+
+    def _of_sums(self, tensor: Tensor) -> Axes:
+        if not tensor.numel:
+            # sums that were not computed have no elements
+            return ("b", "h", *(OPAQUE,) * (tensor.rank - 2))
+        is_exact = tensor.shape[2] == self._q.shape[2]
+        queries = "q" if is_exact else "rounded"
+        self.sums.add(queries)
+        return ("b", "h", queries, *(ONE,) * (tensor.rank - 3))
+
+    def of_bias(self, tensor: Tensor) -> Axes:
+        """Return the axes of a mask that broadcasts to the scores."""
+        full_sizes = (*self._q.shape[:3], self._k.shape[2])
+        axes: list[Axis] = []
+        for letter, full_size, size in zip("bhqk", full_sizes, tensor.shape, strict=True):
+            if size == full_size:
+                axes.append(letter)
+            else:
+                axes.append(ONE if size == 1 else OPAQUE)
+        return tuple(axes)
+
+    def arguments(self, call: Call) -> Arguments:
+        """Return the axes that arguments state."""
+        arguments: Arguments = {}
+        if call.arguments.get("max_q") == self._q.shape[2]:
+            arguments["max_q", -1] = "q"
+        if call.arguments.get("max_k") == self._k.shape[2]:
+            arguments["max_k", -1] = "k"
+        return arguments
+
+    def mixed(self, call: Call) -> Letters:
+        """Return the letters along which elements depend on each other."""
+        mixed = {"k", "d", "e", "rounded"}
+        if call.flag("is_causal"):
+            mixed.add("q")
+        return frozenset(mixed) | self.shared_heads
+
+    @property
+    def shared_heads(self) -> Letters:
+        """The letters of heads of keys that queries share."""
+        return frozenset({"h", "g"} if self.heads == "g" else ())
 
 
 def _attention(call: Call) -> Meaning | None:
@@ -27,110 +117,81 @@ def _attention(call: Call) -> Meaning | None:
     Queries are independent unless the mask is causal, which depends on their positions. Heads of
     keys and values may be fewer than those of queries.
     """
-    q, k, v = (call.tensor(name) for name in ("query", "key", "value"))
-    if q is None or k is None or v is None or any(t.rank != 4 for t in (q, k, v)):
+    q, k, v = map(call.tensor, OPERANDS)
+    if q is None or k is None or v is None:
         return None
-    heads = "h" if k.shape[1] == q.shape[1] else "g"
-    queries: Axes = ("b", "h", "q", "d")
-    keys: Axes = ("b", heads, "k", "d")
-    values: Axes = ("b", heads, "k", "d" if v.shape[3] == q.shape[3] else "e")
-    result: Axes = (*queries[:3], values[3])
-    sums: set[str] = set()
-
-    def of(tensor: Tensor, name: str) -> Axes:
-        declared = {"query": queries, "key": keys, "value": values, "out": result}
-        if name in GRADIENTS:
-            return result
-        if name in declared:
-            return declared[name]
-        if tensor.rank == 4 and name in ("attn_bias", "attn_mask"):
-            return _bias_axes(tensor, q, k)
-        if tensor.rank in (3, 4) and tensor.shape[:2] == q.shape[:2]:
-            if not tensor.numel:
-                # sums that were not computed have no elements
-                return ("b", "h", *(OPAQUE,) * (tensor.rank - 2))
-            is_exact = tensor.shape[2] == q.shape[2]
-            sums.add("q" if is_exact else "rounded")
-            return ("b", "h", "q" if is_exact else "rounded", *(ONE,) * (tensor.rank - 3))
-        return (OPAQUE,) * tensor.rank
-
-    names = {i: name for name, span in call.spans.items() for i in span}
-    operands = tuple(of(tensor, names.get(i, "")) for i, tensor in enumerate(call.inputs))
-    is_gradient = call.op.base.endswith("_backward")
-    outputs = _gradients(call, queries, keys, values) if is_gradient else [result]
-    results = list(map(Result, outputs))
-    for tensor in call.outputs[len(outputs) :]:
-        is_bias = is_gradient and tensor.rank == 4
-        axes = _bias_axes(tensor, q, k) if is_bias else of(tensor, "")
-        # states of the random generator, and sizes that the host gave
-        is_state = set(axes) <= {OPAQUE}
-        scores = [i for name in ("query", "key") for i in call.spans[name]]
-        is_sum = "rounded" in axes
-        results.append(Result(axes, frozenset(() if is_state else scores), is_workspace=is_sum))
-    arguments: dict[ArgumentKey, Axis] = {}
-    for name, tensor, letter in (("max_q", q, "q"), ("max_k", k, "k")):
-        if call.arguments.get(name) == tensor.shape[2]:
-            arguments[name, -1] = letter
+    if {q.rank, k.rank, v.rank} != {4}:
+        return None
+    axes = _Axes(call, q, k, v)
+    operands: list[Axes] = []
+    for name, span in call.spans.items():
+        operands += [axes.of(call.inputs[index], name) for index in span]
+    results = _gradients(call, axes) if call.is_gradient else _results(call, axes)
+    is_rounded = "rounded" in axes.sums
     # some numbers of queries are multiples by chance
-    is_rounding = "rounded" in sums or (bool(sums) and "efficient" in call.op.base)
-    mixed = {"k", "d", "e", "rounded", *({"h", "g"} if heads == "g" else ())}
-    if call.flag("is_causal"):
-        mixed.add("q")
+    is_rounding = is_rounded or (bool(axes.sums) and "efficient" in call.op.base)
+    workspaces = [index for index, names in enumerate(operands) if "rounded" in names]
     return Meaning(
-        operands=operands,
+        operands=tuple(operands),
         results=tuple(results),
-        mixed=frozenset(mixed),
-        workspaces=frozenset(i for i, axes in enumerate(operands) if "rounded" in axes),
-        linear=linear_sets(call, GRADIENTS if is_gradient else ("value",)),
-        arguments=arguments,
-        slopes=ROUNDED_QUERIES if "rounded" in sums else (),
+        mixed=axes.mixed(call),
+        workspaces=frozenset(workspaces),
+        linear=linear_sets(call, GRADIENTS if call.is_gradient else ("value",)),
+        arguments=axes.arguments(call),
+        slopes=ROUNDED_QUERIES if is_rounded else (),
         steps=(("q", QUERY_ROUNDING),) if is_rounding else (),
         # queries share heads of keys: neither number may change alone
-        fixed=frozenset({"h", "g"}) if heads == "g" else frozenset(),
+        fixed=axes.shared_heads,
         random=bool(call.arguments.get("dropout_p")),
     )
 
 
-def _bias_axes(tensor: Tensor, q: Tensor, k: Tensor) -> Axes:
-    """Return the axes of a mask that broadcasts to the scores."""
-    sizes = (*q.shape[:3], k.shape[2])
-    pairs = zip("bhqk", sizes, tensor.shape, strict=True)
-    return tuple(
-        letter if size == full else ONE if size == 1 else OPAQUE for letter, full, size in pairs
-    )
+def _results(call: Call, axes: _Axes) -> list[Result]:
+    results = [Result(axes.result)]
+    for tensor in call.outputs[1:]:
+        results.append(_auxiliary(call, axes.of(tensor)))
+    return results
 
 
-def _gradients(call: Call, queries: Axes, keys: Axes, values: Axes) -> list[Axes]:
-    """Return the axes of the gradients that are computed."""
-    declared = [queries, keys, values]
-    results = call.op.results[:3]
-    return [a for a, result in zip(declared, results, strict=False) if isinstance(result, Tensor)]
+def _gradients(call: Call, axes: _Axes) -> list[Result]:
+    """Return the gradients that are computed."""
+    results: list[Result] = []
+    for name, result in zip(OPERANDS, call.op.results, strict=False):
+        if isinstance(result, Tensor):
+            results.append(Result(axes.by_name[name]))
+    for tensor in call.outputs[len(results) :]:
+        is_bias = tensor.rank == 4
+        of_tensor = axes.of_bias(tensor) if is_bias else axes.of(tensor)
+        results.append(_auxiliary(call, of_tensor))
+    return results
+
+
+def _auxiliary(call: Call, axes: Axes) -> Result:
+    """Return a result that depends on the scores, if it has their axes."""
+    # states of the random generator, and sizes that the host gave
+    is_state = set(axes) <= {OPAQUE}
+    scores = frozenset() if is_state else call.positions("query", "key")
+    return Result(axes, scores, is_workspace="rounded" in axes)
 
 
 def attention_flops(call: Call) -> int:
     """Return the operations of two products for each pair of a query and a key, or of five."""
-    queries, keys, values = (call.shape(name) for name in ("query", "key", "value"))
-    pairs = int(queries[0]) * int(queries[1]) * int(queries[2]) * int(keys[2])
-    widths = int(queries[3]), int(values[3])
-    if call.op.base.endswith("_backward"):
-        return 2 * pairs * (3 * widths[0] + 2 * widths[1])
-    return 2 * pairs * sum(widths)
+    samples, heads, queries, width = map(int, call.shape("query"))
+    keys = int(call.shape("key")[2])
+    value_width = int(call.shape("value")[3])
+    pairs = samples * heads * queries * keys
+    if call.is_gradient:
+        return 2 * pairs * (3 * width + 2 * value_width)
+    return 2 * pairs * (width + value_width)
 
 
-OPERATORS = {
-    **operators(
-        _attention,
-        " ".join(
-            f"_scaled_dot_product_{form}{suffix}" for form in FORMS for suffix in ("", "_backward")
-        ),
-        text="b h q! d!, b h k! d!, b h k! d! -> b h q! d!",
-        flops=attention_flops,
-    ),
-    **operators(
-        _attention,
-        "scaled_dot_product_attention _scaled_dot_product_fused_attention_overrideable "
-        "_scaled_dot_product_fused_attention_overrideable_backward",
-        text="b h q! d!, b h k! d!, b h k! d! -> b h q! d!",
-        flops=attention_flops,
-    ),
-}
+FUSED = [f"_scaled_dot_product_{form}{end}" for form, end in product(FORMS, ("", "_backward"))]
+
+OPERATORS = operators(
+    _attention,
+    " ".join(FUSED)
+    + " scaled_dot_product_attention _scaled_dot_product_fused_attention_overrideable"
+    " _scaled_dot_product_fused_attention_overrideable_backward",
+    text="b h q! d!, b h k! d!, b h k! d! -> b h q! d!",
+    flops=attention_flops,
+)

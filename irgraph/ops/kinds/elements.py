@@ -146,7 +146,7 @@ def _random(call: Call) -> Meaning | None:
 
 def is_tagged(name: str) -> bool:
     """Return whether torch tags every overload of an op without ``out`` as pointwise."""
-    schemas = [s for s in schemas_of(name) if not any(a.name == "out" for a in s.arguments)]
+    schemas = [schema for schema in schemas_of(name) if not schema.has_out]
     return bool(schemas) and all(schema.pointwise for schema in schemas)
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.call import Call
-from irgraph.ops.meaning import OPAQUE, Axes, Meaning, Result
+from irgraph.ops.kinds.lookups import axes_of_indices
+from irgraph.ops.meaning import IN_FIRST, OPAQUE, Axes, Axis, Meaning
 from irgraph.ops.operator import Trait, operators
-from irgraph.ops.patterns import linear_sets
-from irgraph.ops.shapes import aligned, broadcast_axes, broadcast_shape, letters, replaced
+from irgraph.ops.patterns import linear_sets, new_results
+from irgraph.ops.shapes import aligned, broadcast_axes, broadcast_shape, letters, opaque, replaced
+
+T = TypeVar("T")
 
 
 class _Lookup:
@@ -19,35 +23,48 @@ class _Lookup:
         source: the axes of the tensor.
         lists: the axes of each list.
         elements: the axes of the elements.
+        shape: the sizes of the elements.
         indexed: letters of the axes that are indexed.
         places: letters of the lists.
     """
 
-    def __init__(self, source: Tensor, indices: Sequence[Tensor | None]) -> None:
+    def __init__(
+        self,
+        source: Tensor,
+        indices: Sequence[Tensor | None],
+    ) -> None:
         tensors = [tensor for tensor in indices if tensor is not None]
+        positions = [i for i, tensor in enumerate(indices) if tensor is not None]
         shape = broadcast_shape(tensors)
         self.source = letters(source.rank)
         self.places = letters(len(shape), "i")
         self.lists = [aligned(tensor, shape, "i") for tensor in tensors]
-        positions = [i for i, tensor in enumerate(indices) if tensor is not None]
-        self.indexed = frozenset(f"d{i}" for i in positions)
+        self.indexed = frozenset(self.source[i] for i in positions)
         remaining = [i for i in range(source.rank) if i not in positions]
         # the axes of adjacent lists replace theirs; of others they come first
-        first = positions[0] if positions[-1] - positions[0] == len(positions) - 1 else 0
-        before = [self.source[i] for i in remaining if i < first]
-        after = [self.source[i] for i in remaining if i >= first]
-        self.elements: Axes = (*before, *self.places, *after)
+        is_adjacent = positions[-1] - positions[0] == len(positions) - 1
+        first = positions[0] if is_adjacent else 0
+        before = [i for i in remaining if i < first]
+        after = [i for i in remaining if i >= first]
+        self.elements = (*_items(self.source, before), *self.places, *_items(self.source, after))
+        self.shape = (*_items(source.shape, before), *shape, *_items(source.shape, after))
+
+
+def _items(items: Sequence[T], indices: Sequence[int]) -> list[T]:
+    return [items[index] for index in indices]
 
 
 def _lookup(call: Call) -> _Lookup | None:
     """Return the axes of a call with lists of indices; ``None`` if they are masks."""
-    source, indices = call.tensor("self"), call.arguments.get("indices")
-    if source is None or not isinstance(indices, tuple) or len(indices) > source.rank:
+    source = call.tensor("self")
+    indices = call.arguments.get("indices")
+    if source is None or not isinstance(indices, tuple):
         return None
-    tensors = [index for index in indices if isinstance(index, Tensor)]
-    if not tensors or any(tensor.dtype in ("bool", "u8") for tensor in tensors):
+    lists = [index if isinstance(index, Tensor) else None for index in indices]
+    types = {index.dtype for index in lists if index is not None}
+    if len(lists) > source.rank or not types or types & {"bool", "u8"}:
         return None
-    return _Lookup(source, [t if isinstance(t, Tensor) else None for t in indices])
+    return _Lookup(source, lists)
 
 
 def _indexed(call: Call) -> Meaning | None:
@@ -57,31 +74,26 @@ def _indexed(call: Call) -> Meaning | None:
         return None
     return Meaning(
         operands=(lookup.source, *lookup.lists),
-        results=(Result(lookup.elements),) * len(call.outputs),
+        results=new_results(call, lookup.elements),
         mixed=lookup.indexed,
-        linear=(frozenset({0}),),
+        linear=IN_FIRST,
     )
 
 
 def _update(call: Call) -> Meaning | None:
     """Return the meaning of ``index_put``: values replace elements, or are added to them."""
-    lookup, values = _lookup(call), call.tensor("values")
-    if lookup is None or values is None:
+    lookup = _lookup(call)
+    values = call.tensor("values")
+    if lookup is None or values is None or values.rank > len(lookup.shape):
         return None
-    sizes = {
-        axis: size
-        for axes, tensor in zip(lookup.lists, call.inputs[1:], strict=False)
-        for axis, size in zip(axes, tensor.shape, strict=True)
-    }
-    sizes |= dict(zip(lookup.source, call.inputs[0].shape, strict=True))
-    shape = [sizes.get(axis, 1) for axis in lookup.elements]
-    if values.rank > len(shape):
-        return None
-    adds = call.flag("accumulate")
+    of_values = broadcast_axes(values, lookup.shape, lookup.elements)
+    mixed = lookup.indexed
+    if not call.flag("accumulate"):
+        mixed = mixed.union(lookup.places)
     return Meaning(
-        operands=(lookup.source, *lookup.lists, broadcast_axes(values, shape, lookup.elements)),
-        results=(Result(lookup.source),) * (len(call.outputs) + len(call.written)),
-        mixed=lookup.indexed | (frozenset() if adds else frozenset(map(str, lookup.places))),
+        operands=(lookup.source, *lookup.lists, of_values),
+        results=new_results(call, lookup.source),
+        mixed=mixed,
         linear=linear_sets(call, ("self values",)),
     )
 
@@ -91,65 +103,75 @@ def _scattered(call: Call) -> Meaning | None:
 
     Splitting indices gives sums only if values are added.
     """
-    target, indices = call.tensor("self"), call.tensor("index")
+    target = call.tensor("self")
+    indices = call.tensor("index")
+    source = call.tensor("src")
     if target is None or indices is None or target.rank != indices.rank:
         return None
     axes = letters(target.rank)
     index = call.axis("dim", target.rank)
-    pairs = zip(axes, target.shape, indices.shape, strict=True)
-    of_indices: Axes = tuple(
-        axis if i != index and size == other else f"i{i}"
-        for i, (axis, size, other) in enumerate(pairs)
-    )
-    source = call.tensor("src")
+    of_indices = axes_of_indices(target, indices, index)
     operands: list[Axes] = [axes, of_indices]
     if source is not None:
         if source.rank != indices.rank:
             return None
-        pairs_of_source = zip(of_indices, indices.shape, source.shape, strict=True)
-        operands.append(tuple(a if n == m else OPAQUE for a, n, m in pairs_of_source))
+        operands.append(_common_axes(of_indices, indices, source))
     if len(operands) != len(call.inputs):
         return None
     adds = "add" in call.op.base
-    different = {str(a) for a, b in zip(axes, of_indices, strict=True) if a != b}
-    places = frozenset(map(str, of_indices)) - frozenset(map(str, axes))
-    is_linear = adds or (source is not None and "reduce" not in call.arguments)
+    has_values = source is not None and "reduce" not in call.arguments
+    places = frozenset(of_indices).difference(axes)
+    mixed = frozenset(axes).difference(of_indices)
     return Meaning(
         operands=tuple(operands),
-        results=(Result(axes),) * (len(call.outputs) + len(call.written)),
-        mixed=frozenset(different) | (frozenset() if adds else places),
-        linear=linear_sets(call, ("self src",)) if is_linear else (),
+        results=new_results(call, axes),
+        mixed=mixed if adds else mixed | places,
+        linear=linear_sets(call, ("self src",)) if adds or has_values else (),
         # other axes of indices may be shorter than the target's
-        fixed=frozenset(letter for letter in places if letter != f"i{index}"),
+        fixed=places - {f"i{index}"},
     )
+
+
+def _common_axes(axes: Axes, tensor: Tensor, other: Tensor) -> Axes:
+    """Return the axes of a tensor in which another has the same size, the rest as opaque."""
+    common: list[Axis] = []
+    for axis, size, other_size in zip(axes, tensor.shape, other.shape, strict=True):
+        common.append(axis if size == other_size else OPAQUE)
+    return tuple(common)
 
 
 def _written_along(call: Call) -> Meaning | None:
     """Return the meaning of ``index_add``, ``index_copy`` and ``index_fill``, along one axis."""
-    target, indices = call.tensor("self"), call.tensor("index")
-    if target is None or indices is None or indices.rank != 1 or not target.rank:
+    target = call.tensor("self")
+    indices = call.tensor("index")
+    if target is None or indices is None:
+        return None
+    if indices.rank != 1 or not target.rank:
         return None
     axes = letters(target.rank)
     index = call.axis("dim", target.rank)
     operands: list[Axes] = [axes, ("i",)]
-    if call.tensor("source") is not None:
+    has_source = call.tensor("source") is not None
+    if has_source:
         operands.append(replaced(axes, index, "i"))
     elif call.tensor("value") is not None:
         operands.append(())
-    adds = "index_add" in call.op.base
-    is_linear = call.tensor("source") is not None and "reduce" not in call.arguments
+    is_linear = has_source and "reduce" not in call.arguments
+    mixed = {axes[index]}
+    if "index_add" not in call.op.base:
+        mixed.add("i")
     return Meaning(
         operands=tuple(operands),
-        results=(Result(axes),) * (len(call.outputs) + len(call.written)),
-        mixed=frozenset({f"d{index}"}) | (frozenset() if adds else frozenset({"i"})),
+        results=new_results(call, axes),
+        mixed=frozenset(mixed),
         linear=linear_sets(call, ("self source",)) if is_linear else (),
     )
 
 
 def _number(call: Call) -> Meaning:
     """Return the meaning of an op that gives the host a number."""
-    axes = [(OPAQUE,) * tensor.rank for tensor in call.inputs]
-    return Meaning(tuple(axes), ())
+    operands = tuple(map(opaque, call.inputs))
+    return Meaning(operands, ())
 
 
 OPERATORS = {

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from itertools import chain
 
 from irgraph.ir.op import tensors_in
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.call import Call
 from irgraph.ops.kinds import elements
 from irgraph.ops.kinds.reductions import norm_power
-from irgraph.ops.meaning import ONE, Axes, Meaning, Result
+from irgraph.ops.meaning import ONE, Axes, LinearSets, Meaning, Result, axis_names
 from irgraph.ops.operator import Operator
 from irgraph.ops.shapes import aligned, broadcast_shape, letters
 
@@ -26,52 +27,68 @@ def by_position(call: Call) -> Meaning | None:
     A tensor that is not in a list, such as a learning rate, belongs to all positions; tensors of a
     call without lists are of one position.
     """
-    values = (*call.op.operands, *call.op.attributes.values(), *call.op.results)
-    lists = [list(tensors_in([value])) for value in values if isinstance(value, tuple)]
-    if not any(lists):
-        lists = [[value] for value in values if isinstance(value, Tensor)]
-    count = max(map(len, lists), default=0)
+    positions = _positions(call)
+    kind = _kind(call)
+    is_reducing = kind in REDUCING
+    is_by_element = call.op.base.startswith("_foreach_") and not is_reducing
     axes: dict[str, Axes] = {}
-    axes_of_results: dict[str, Axes] = {}
-    is_by_element = call.op.base.startswith("_foreach_") and _kind(call) not in REDUCING
-    for position in range(count):
-        row = [tensors[position] for tensors in lists if len(tensors) == count]
+    full_axes: dict[str, Axes] = {}
+    for position, tensors in enumerate(positions):
+        shape = broadcast_shape(tensors)
         prefix = f"p{position}_"
-        shape = broadcast_shape(row)
-        for tensor in row:
+        for tensor in tensors:
             axes[tensor.name] = aligned(tensor, shape, prefix)
-            axes_of_results[tensor.name] = letters(len(shape), prefix)
-
-    def axes_of(tensor: Tensor, is_single: bool) -> Axes:
+            full_axes[tensor.name] = letters(len(shape), prefix)
+    operands: list[Axes] = []
+    for tensor, is_single in _operands(call):
         # an op by element takes a number for all positions, even if a list has its tensor as well
-        if is_single and is_by_element:
-            return ()
-        return axes.get(tensor.name, () if is_by_element else (ONE,) * tensor.rank)
-
-    has_lists = any(isinstance(value, tuple) for value in call.op.operands)
-    arguments = (*call.op.operands, *call.op.attributes.values())
-    operands = tuple(
-        axes_of(tensor, has_lists and isinstance(value, Tensor))
-        for value in arguments
-        for tensor in tensors_in([value])
-    )
-    results = [
-        (axes_of_results if is_by_element else axes).get(tensor.name, (ONE,) * tensor.rank)
-        for tensor in (*call.outputs, *call.written)
-    ]
-    power = norm_power(call, "ord") if _kind(call) == "norm" and count == 1 else 0.0
-    is_mixed = _kind(call) in REDUCING and not power
+        if is_by_element:
+            of_tensor = () if is_single else axes.get(tensor.name, ())
+        else:
+            of_tensor = axes.get(tensor.name, _ones(tensor))
+        operands.append(of_tensor)
+    results: list[Result] = []
+    for tensor in (*call.outputs, *call.written):
+        by_name = full_axes if is_by_element else axes
+        of_result = by_name.get(tensor.name, _ones(tensor))
+        results.append(Result(of_result))
+    is_norm = kind == "norm" and len(positions) == 1
+    power = norm_power(call, "ord") if is_norm else 0.0
+    is_mixed = is_reducing and not power
     return Meaning(
-        operands=operands,
-        results=tuple(map(Result, results)),
-        mixed=frozenset(_letters(operands)) if is_mixed else frozenset(),
+        operands=tuple(operands),
+        results=tuple(results),
+        mixed=axis_names(chain(*operands)) if is_mixed else frozenset(),
         linear=_linear_sets(call),
         power=power,
     )
 
 
-def _letters(operands: Sequence[Axes]) -> set[str]:
-    return {str(axis) for axes in operands for axis in axes}
+def _positions(call: Call) -> list[list[Tensor]]:
+    """Return the tensors of each position of a call's lists; of one position without lists."""
+    op = call.op
+    values = (*op.operands, *op.attributes.values(), *op.results)
+    lists = [list(tensors_in([value])) for value in values if isinstance(value, tuple)]
+    if not any(lists):
+        tensors = [value for value in values if isinstance(value, Tensor)]
+        return [tensors] if tensors else []
+    count = max(map(len, lists))
+    long_lists = [tensors for tensors in lists if len(tensors) == count]
+    return [list(tensors) for tensors in zip(*long_lists, strict=True)]
+
+
+def _operands(call: Call) -> Iterator[tuple[Tensor, bool]]:
+    """Yield the operands, and whether each is single in a call with lists."""
+    op = call.op
+    has_lists = any(isinstance(value, tuple) for value in op.operands)
+    for value in (*op.operands, *op.attributes.values()):
+        is_single = has_lists and isinstance(value, Tensor)
+        for tensor in tensors_in([value]):
+            yield tensor, is_single
+
+
+def _ones(tensor: Tensor) -> Axes:
+    return (ONE,) * tensor.rank
 
 
 def _kind(call: Call) -> str:
@@ -81,16 +98,15 @@ def _kind(call: Call) -> str:
     return base
 
 
-def _linear_sets(call: Call) -> tuple[frozenset[int], ...]:
+def _linear_sets(call: Call) -> LinearSets:
     """Return the positions of lists in which an op over lists is linear, as that by element."""
     if not call.op.base.startswith("_foreach_"):
         return ()
-    single = elements.LINEAR_SETS.get(_kind(call), ())
     sets: list[frozenset[int]] = []
-    for names in single:
-        spans = [call.spans.get(name) for name in names.split()]
-        if all(spans):
-            sets.append(frozenset(i for span in spans if span for i in span))
+    for names in elements.LINEAR_SETS.get(_kind(call), ()):
+        arguments = names.split()
+        if all(name in call.spans for name in arguments):
+            sets.append(call.positions(*arguments))
     return tuple(sets)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from irgraph.ops.call import Call
-from irgraph.ops.meaning import OPAQUE, Axes, Meaning, Result
+from irgraph.ops.meaning import IN_FIRST, Axes, Meaning, Result
 from irgraph.ops.operator import Trait, operators
-from irgraph.ops.patterns import linear_sets
-from irgraph.ops.shapes import letters
+from irgraph.ops.patterns import linear_sets, new_results
+from irgraph.ops.shapes import letters, opaque
 
 NONE, MEAN, SUM = 0, 1, 2
 """Reductions of losses, by torch's numbers."""
@@ -17,17 +17,18 @@ def _by_element(call: Call) -> Meaning | None:
 
     It is no linear function of its operands, but a sum over each of their axes.
     """
-    shape = call.inputs[0].shape
-    if any(tensor.shape != shape for tensor in call.inputs):
+    shapes = {tensor.shape for tensor in call.inputs}
+    if len(shapes) != 1:
         return None
-    axes = letters(len(shape))
+    axes = letters(call.inputs[0].rank)
+    elements = frozenset(axes)
     reduction = call.number("reduction", MEAN)
-    results = (Result(axes if reduction == NONE else ()),) * len(call.outputs)
+    is_reduced = reduction != NONE
     return Meaning(
         operands=(axes,) * len(call.inputs),
-        results=results,
-        summed=frozenset(map(str, axes)) if reduction != NONE else frozenset(),
-        means=frozenset(map(str, axes)) if reduction == MEAN else frozenset(),
+        results=new_results(call, () if is_reduced else axes),
+        summed=elements if is_reduced else frozenset(),
+        means=elements if reduction == MEAN else frozenset(),
     )
 
 
@@ -38,15 +39,15 @@ def _element_gradient(call: Call) -> Meaning | None:
     if any(tensor.shape != shape for tensor in operands):
         return None
     axes = letters(len(shape))
-    of_gradient = axes if gradient.shape == shape and shape else ()
+    of_gradient = axes if gradient.shape == shape else ()
     if len(of_gradient) != gradient.rank:
         return None
     is_mean = call.number("reduction", MEAN) == MEAN
     return Meaning(
         operands=(of_gradient, *(axes,) * len(operands)),
-        results=(Result(axes),) * len(call.outputs),
-        linear=(frozenset({0}),),
-        means=frozenset(map(str, axes)) if is_mean else frozenset(),
+        results=new_results(call, axes),
+        linear=IN_FIRST,
+        means=frozenset(axes if is_mean else ()),
     )
 
 
@@ -58,25 +59,25 @@ def _classes(call: Call) -> Meaning | None:
     scores = call.inputs[0]
     if scores.rank < 2:
         return None
-    places = tuple(f"s{i}" for i in range(scores.rank - 2))
-    outer: Axes = ("n", *places)
+    places = letters(scores.rank - 2, "s")
+    samples = ("n", *places)
     reduction = call.number("reduction", MEAN)
-    operands: tuple[Axes, ...] = (("n", "c", *places), outer, *(("c",),) * len(call.inputs[2:]))
-    result: Axes = outer if reduction == NONE else ()
-    mixed = {"c", *(map(str, outer) if reduction == MEAN else ())}
+    weights = call.inputs[2:]
+    loss: Axes = samples if reduction == NONE else ()
+    results = (Result(loss), _weight_sum(call, reduction))
     return Meaning(
-        operands=operands,
-        results=(Result(result), _weight_sum(call, reduction))[: len(call.outputs)],
-        mixed=frozenset(mixed),
+        operands=(("n", "c", *places), samples, *(("c",),) * len(weights)),
+        results=results[: len(call.outputs)],
+        mixed=frozenset({"c", *samples} if reduction == MEAN else {"c"}),
         linear=linear_sets(call, ("self",)),
-        summed=frozenset(map(str, outer)) if reduction == SUM else frozenset(),
+        summed=frozenset(samples if reduction == SUM else ()),
     )
 
 
 def _weight_sum(call: Call, reduction: int) -> Result:
     """Return the second result, the sum of the samples' weights; 0 without a reduction."""
     names = ("target", "weight") if reduction != NONE else ()
-    return Result((), frozenset(i for name in names for i in call.spans.get(name, ())))
+    return Result((), call.positions(*names))
 
 
 def _classes_gradient(call: Call) -> Meaning | None:
@@ -84,21 +85,22 @@ def _classes_gradient(call: Call) -> Meaning | None:
     scores = call.inputs[1]
     if scores.rank < 2:
         return None
-    places = tuple(f"s{i}" for i in range(scores.rank - 2))
-    outer: Axes = ("n", *places)
-    of_scores: Axes = ("n", "c", *places)
+    places = letters(scores.rank - 2, "s")
+    samples = ("n", *places)
+    of_scores = ("n", "c", *places)
+    by_name: dict[str, Axes] = {"self": of_scores, "target": samples, "weight": ("c",)}
     operands: list[Axes] = []
-    for name, span in sorted(call.spans.items(), key=lambda item: item[1][0]):
-        axes = {"self": of_scores, "target": outer, "weight": ("c",)}.get(name)
+    for name, span in call.spans.items():
         tensor = call.inputs[span[0]]
-        if axes is None:
-            axes = outer if tensor.rank == len(outer) and tensor.rank else (OPAQUE,) * tensor.rank
-        operands.append(axes)
+        # gradients of all samples, or of their mean or sum
+        is_by_sample = tensor.rank == len(samples)
+        axes = samples if is_by_sample else opaque(tensor)
+        operands.append(by_name.get(name, axes))
     return Meaning(
         operands=tuple(operands),
         results=(Result(of_scores),),
         mixed=frozenset({"c"}),
-        linear=(frozenset({0}),),
+        linear=IN_FIRST,
     )
 
 

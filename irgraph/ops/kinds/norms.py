@@ -6,40 +6,54 @@ from collections.abc import Sequence
 
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.call import Call
-from irgraph.ops.meaning import ONE, OPAQUE, ArgumentKey, Axes, Axis, Meaning, Merged, Result
+from irgraph.ops.meaning import ONE, Arguments, Axes, Axis, Meaning, Merged, Result
 from irgraph.ops.operator import Operator, Trait, operators
 from irgraph.ops.patterns import linear_sets, pattern
-from irgraph.ops.shapes import letters
+from irgraph.ops.shapes import letters, opaque
 
 STATISTICS = ("mean", "rstd")
 """Arguments with one element for each row."""
 
+TRAINING = ("training", "train", "use_input_stats")
+"""Arguments that are true in training."""
+
+GRADIENTS = ("grad_out", "grad_output")
+"""Arguments that are the gradient of the result."""
+
+
+def _image(call: Call) -> Tensor:
+    """Return the tensor that is normalised, which gradients have after the result's gradient."""
+    return call.inputs[1] if call.is_gradient else call.inputs[0]
+
 
 def _layer_norm(call: Call) -> Meaning | None:
     """Return the meaning of a norm over the last axes, and of its gradients."""
-    is_gradient = call.op.base.endswith("_backward")
-    image = call.inputs[1] if is_gradient else call.inputs[0]
+    image = _image(call)
     sizes = call.numbers("normalized_shape")
-    axes = letters(image.rank)
     first = image.rank - len(sizes)
-    if first < 0 or (is_gradient and not first):
+    if first < 0 or (call.is_gradient and not first):
         return None
+    axes = letters(image.rank)
     weight = axes[first:]
     statistic: Axes = (*axes[:first], *(ONE,) * len(sizes))
     by_name = {"weight": weight, "bias": weight, **dict.fromkeys(STATISTICS, statistic)}
-    operands = [by_name.get(name, axes) for name, span in call.spans.items() for _ in span]
-    choices = (axes, weight, weight) if is_gradient else (axes, statistic, statistic)
-    results = [
-        Result(declared)
-        for declared, result in zip(choices, call.op.results, strict=False)
-        if isinstance(result, Tensor)
-    ]
+    operands: list[Axes] = []
+    for name, span in call.spans.items():
+        operands += [by_name.get(name, axes)] * len(span)
+    extra = weight if call.is_gradient else statistic
+    results: list[Result] = []
+    for declared, result in zip((axes, extra, extra), call.op.results, strict=False):
+        if isinstance(result, Tensor):
+            results.append(Result(declared))
+    arguments: Arguments = {}
+    for index, axis in enumerate(weight):
+        arguments["normalized_shape", index] = axis
     return Meaning(
         operands=tuple(operands),
         results=tuple(results),
-        mixed=frozenset(map(str, weight)),
-        linear=linear_sets(call, ("grad_out",)) if is_gradient else (),
-        arguments={("normalized_shape", i): axis for i, axis in enumerate(weight)},
+        mixed=frozenset(weight),
+        linear=linear_sets(call, GRADIENTS) if call.is_gradient else (),
+        arguments=arguments,
     )
 
 
@@ -48,66 +62,71 @@ def _batch_norm(call: Call) -> Meaning | None:
 
     Tensors of one axis have an element for each channel. In training samples and places are mixed.
     """
-    images = [t for t in (*call.inputs, *call.outputs) if t.rank > 1]
+    images = [tensor for tensor in (*call.inputs, *call.outputs) if tensor.rank > 1]
     if not images:
         return None
-    rank = images[0].rank
-    channels = images[0].shape[1]
-    axes: Axes = ("n", "c", *(f"s{i}" for i in range(rank - 2)))
+    image = images[0]
+    channels = image.shape[1]
+    places = letters(image.rank - 2, "s")
 
     def of(tensor: Tensor) -> Axes:
-        if tensor.rank == rank:
-            return axes
-        return (
-            ("c",) if tensor.rank == 1 and tensor.shape[0] == channels else (OPAQUE,) * tensor.rank
-        )
+        if tensor.rank == image.rank:
+            return ("n", "c", *places)
+        return ("c",) if tensor.shape == (channels,) else opaque(tensor)
 
-    trains = any(call.flag(name) for name in ("training", "train", "use_input_stats"))
-    is_gradient = call.op.base.endswith("_backward")
+    trains = any(map(call.flag, TRAINING))
     mixes = trains or call.op.base.startswith("cudnn")
-    if mixes and not is_gradient and images[0].numel == channels:
+    if mixes and not call.is_gradient and image.numel == channels:
         # one element has no variance
         return None
-    mixed = frozenset({"n", *map(str, axes[2:])} if mixes else ())
+    mixed = frozenset({"n", *places} if mixes else ())
     return Meaning(
         operands=tuple(map(of, call.inputs)),
         results=tuple(Result(of(tensor)) for tensor in call.outputs),
         mixed=mixed,
         bounded=mixed,
-        linear=linear_sets(call, ("grad_out", "grad_output")) if is_gradient else (),
+        linear=linear_sets(call, GRADIENTS) if call.is_gradient else (),
     )
 
 
 def _group_norm(call: Call) -> Meaning | None:
     """Return the meaning of a norm over groups of channels and all places of each sample."""
-    is_gradient = call.op.base.endswith("_backward")
-    image = call.inputs[1] if is_gradient else call.inputs[0]
+    image = _image(call)
     groups = call.number("group", 1)
     if image.rank < 2 or groups < 1 or image.shape[1] % groups:
         return None
     channels = Merged(("g", "c"))
-    axes: Axes = ("n", channels, *(f"s{i}" for i in range(image.rank - 2)))
-    by_rank: dict[int, Axes] = {2: ("n", "g"), 1: (channels,)}
+    places = letters(image.rank - 2, "s")
 
     def of(tensor: Tensor) -> Axes:
         if tensor.shape == image.shape:
-            return axes
-        return by_rank.get(tensor.rank, (OPAQUE,) * tensor.rank)
+            return ("n", channels, *places)
+        if tensor.rank == 2:
+            return ("n", "g")
+        return (channels,) if tensor.rank == 1 else opaque(tensor)
 
-    sizes: dict[ArgumentKey, Axis] = {("N", -1): "n", ("C", -1): channels, ("group", -1): "g"}
+    stated: dict[str, Axis] = {"N": "n", "C": channels, "group": "g"}
+    arguments: Arguments = {}
+    for name, axis in stated.items():
+        if name in call.arguments:
+            arguments[name, -1] = axis
     return Meaning(
         operands=tuple(map(of, call.inputs)),
         results=tuple(Result(of(tensor)) for tensor in call.outputs),
-        mixed=frozenset({"c", *map(str, axes[2:])}),
-        linear=linear_sets(call, ("grad_out",)) if is_gradient else (),
-        arguments={key: axis for key, axis in sizes.items() if key[0] in call.arguments},
+        mixed=frozenset({"c", *places}),
+        linear=linear_sets(call, GRADIENTS) if call.is_gradient else (),
+        arguments=arguments,
         fixed=frozenset({"c"}),
         sizes={"c": image.shape[1] // groups},
         sizes_by_torch=True,
     )
 
 
-def _declared(name: str, text: str, linear: Sequence[str] = ()) -> dict[str, Operator]:
+def _declared(
+    name: str,
+    text: str,
+    linear: Sequence[str] = (),
+) -> dict[str, Operator]:
     """Return the declaration of a part of a batch norm, whose axes a text states."""
     return operators(pattern(text, *linear), name, text=text)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from fractions import Fraction
+from itertools import chain
 from typing import Any
 
 from irgraph.ir.tensor import Tensor
@@ -12,8 +13,8 @@ from irgraph.ir.torch_schemas.custom_ops import DifferentiatedCall
 from irgraph.ir.torch_schemas.score_functions import lookups
 from irgraph.ops.call import Call
 from irgraph.ops.custom import custom_operator, deferred
-from irgraph.ops.kinds.attention import attention_flops
-from irgraph.ops.meaning import OPAQUE, Axes, Axis, Meaning, Result, Slope
+from irgraph.ops.kinds.attention import OPERANDS, attention_flops
+from irgraph.ops.meaning import OPAQUE, Axes, Axis, Meaning, Result, Slope, axis_names
 from irgraph.ops.patterns import linear_sets
 
 INDICES = "bhqk"
@@ -28,47 +29,54 @@ def _gradients(call: DifferentiatedCall) -> Mapping[str, Any]:
     grad, grad_sums, grad_maxima = call.grads
     if grad_maxima is not None:
         raise NotImplementedError("maxima of scores have no gradient")
-    arguments = {n: v for n, v in call.arguments.items() if n != "max_scores"}
-    tensors = [arguments.pop(name) for name in ("query", "key", "value")]
+    arguments = dict(call.arguments)
+    arguments.pop("max_scores", None)
+    tensors = [arguments.pop(name) for name in OPERANDS]
     learned = list(call.needs.get("buffers", ()))
-    grad = torch.zeros_like(out) if grad is None else grad
-    compute = torch.ops.irgraph.flex_attention_backward
-    *gradients, of_buffers = compute(
+    if grad is None:
+        grad = torch.zeros_like(out)
+    *gradients, of_buffers = torch.ops.irgraph.flex_attention_backward(
         grad, *tensors, out, sums, grad_sums, learned=learned, **arguments
     )
-    by_index = dict(zip(learned, of_buffers, strict=True))
-    buffers = [by_index.get(i) for i in range(len(arguments["buffers"]))]
-    return {**dict(zip(("query", "key", "value"), gradients, strict=True)), "buffers": buffers}
+    buffers: list[Any] = [None] * len(arguments["buffers"])
+    for index, gradient in zip(learned, of_buffers, strict=True):
+        buffers[index] = gradient
+    by_name = dict(zip(OPERANDS, gradients, strict=True))
+    return {**by_name, "buffers": buffers}
 
 
 class _Axes:
     """Axes of a call's tensors, and the constraints on tables that its functions look up."""
 
-    def __init__(self, call: Call, q: Tensor, k: Tensor, v: Tensor) -> None:
+    def __init__(
+        self,
+        call: Call,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+    ) -> None:
         self.call = call
-        heads = "h" if k.shape[1] == q.shape[1] else "g"
+        self.heads = "h" if k.shape[1] == q.shape[1] else "g"
         samples = "b" if k.shape[0] == q.shape[0] else "s"
         width = "d" if v.shape[3] == q.shape[3] else "e"
+        result = ("b", "h", "q", width)
         self.slopes: list[Slope] = []
         self.by_name: dict[str, Axes] = {
             "query": ("b", "h", "q", "d"),
-            "key": (samples, heads, "k", "d"),
-            "value": (samples, heads, "k", width),
-            "out": ("b", "h", "q", width),
+            "key": (samples, self.heads, "k", "d"),
+            "value": (samples, self.heads, "k", width),
+            "out": result,
+            "grad_out": result,
+            "logsumexp": result[:3],
+            "grad_logsumexp": result[:3],
         }
-        self.by_name["grad_out"] = self.by_name["out"]
-        self.by_name["logsumexp"] = self.by_name["grad_logsumexp"] = ("b", "h", "q")
-        self.sizes = dict(zip(INDICES, (*q.shape[:3], k.shape[2]), strict=True))
-        self.text = " ".join(str(call.arguments.get(name, "")) for name in ("score", "mask"))
-        self.entries = [
-            entry
-            for name in ("score", "mask")
-            for entry in lookups(str(call.arguments.get(name, "")))
-        ]
-        self.buffers = [
-            self._buffer(f"b{i}", call.inputs[position])
-            for i, position in enumerate(call.spans.get("buffers", ()))
-        ]
+        sizes = (*q.shape[:3], k.shape[2])
+        self.sizes = dict(zip(INDICES, sizes, strict=True))
+        functions = [str(call.arguments.get(name, "")) for name in ("score", "mask")]
+        self.text = " ".join(functions)
+        self.entries = [entry for function in functions for entry in lookups(function)]
+        tables = [call.inputs[index] for index in call.spans.get("buffers", ())]
+        self.buffers = [self._buffer(f"b{i}", table) for i, table in enumerate(tables)]
 
     def _buffer(self, name: str, table: Tensor) -> Axes:
         axes: list[Axis] = [OPAQUE] * table.rank
@@ -77,57 +85,73 @@ class _Axes:
                 continue
             if table.shape[index] == self.sizes[letter]:
                 axes[index] = letter
-            else:
-                # a table may be longer than the sequence; it grows with it
-                axes[index] = f"{name}_{index}"
-                self.slopes.append(Slope(letter, f"{name}_{index}", Fraction(1)))
+                continue
+            # a table may be longer than the sequence; it grows with it
+            longer = f"{name}_{index}"
+            axes[index] = longer
+            self.slopes.append(Slope(letter, longer, Fraction(1)))
         return tuple(axes)
 
     def operands(self) -> tuple[Axes, ...]:
         """Return the axes of the operands, in order."""
         axes: list[Axes] = []
         for name, span in self.call.spans.items():
-            axes += self.buffers if name == "buffers" else [self.by_name[name]] * len(span)
+            if name == "buffers":
+                axes += self.buffers
+            else:
+                axes += [self.by_name[name]] * len(span)
         return tuple(axes)
 
     def mixed(self) -> frozenset[str]:
         """Return the letters along which no rank can compute a part alone."""
-        numbers = {letter for letter in "bh" if re.search(rf"\b{letter}\b", self.text)}
-        grouped = {"h", "g"} if self.by_name["key"][1] == "g" else set()
-        tables = {str(axis) for axes in self.buffers for axis in axes} - {"b", "h", OPAQUE}
-        return frozenset({"q", "k", "d", "e"} | numbers | grouped | tables)
+        mixed = {"q", "k", "d", "e"}
+        for letter in ("b", "h"):
+            if re.search(rf"\b{letter}\b", self.text):
+                mixed.add(letter)
+        if self.heads == "g":
+            mixed |= {"h", "g"}
+        tables = axis_names(chain(*self.buffers))
+        return tables.difference("b", "h", OPAQUE).union(mixed)
 
     def fixed(self) -> frozenset[str]:
         """Return the letters whose sizes the text's numbers may depend on."""
-        is_computed = any(not letter for _, _, letter in self.entries)
-        return frozenset("qk") if is_computed else frozenset()
+        letters = [letter for _, _, letter in self.entries]
+        return frozenset() if all(letters) else frozenset({"q", "k"})
+
+    def gradients(self) -> list[Result]:
+        """Return the gradients of the operands and of the learned buffers."""
+        operands = [self.by_name[name] for name in OPERANDS]
+        learned = [self.buffers[index] for index in self.call.numbers("learned")]
+        return list(map(Result, [*operands, *learned]))
+
+    def results(self) -> list[Result]:
+        """Return the result, the sums of scores and their maxima, if there are any."""
+        results = [Result(self.by_name["out"])]
+        scores = self.call.positions("query", "key", "buffers")
+        for tensor in self.call.outputs[1:]:
+            is_computed = tensor.rank == 3
+            axes: Axes = self.by_name["logsumexp"] if is_computed else (OPAQUE,)
+            results.append(Result(axes, scores))
+        return results
 
 
 def _attention(call: Call) -> Meaning | None:
     """Return the meaning of attention with score functions, or of its gradients."""
-    q, k, v = (call.tensor(name) for name in ("query", "key", "value"))
-    if q is None or k is None or v is None or any(t.rank != 4 for t in (q, k, v)):
+    q, k, v = map(call.tensor, OPERANDS)
+    if q is None or k is None or v is None:
+        return None
+    if {q.rank, k.rank, v.rank} != {4}:
         return None
     axes = _Axes(call, q, k, v)
-    is_gradient = call.op.base.endswith("_backward")
-    if is_gradient:
-        learned = [axes.buffers[i] for i in call.numbers("learned")]
-        outputs = [*(axes.by_name[name] for name in ("query", "key", "value")), *learned]
-        results = [Result(output) for output in outputs]
-    else:
-        scores = {i for n in ("query", "key", "buffers") for i in call.spans.get(n, ())}
-        sums, maxima = (
-            axes.by_name["logsumexp"] if t.rank == 3 else (OPAQUE,) for t in call.outputs[1:]
-        )
-        reads = frozenset(scores)
-        results = [Result(axes.by_name["out"]), Result(sums, reads), Result(maxima, reads)]
+    results = axes.gradients() if call.is_gradient else axes.results()
     if len(results) != len(call.outputs):
         return None
+    linear = "grad_out grad_logsumexp" if call.is_gradient else "value"
     return Meaning(
         operands=axes.operands(),
         results=tuple(results),
         mixed=axes.mixed(),
-        linear=linear_sets(call, ("grad_out grad_logsumexp",) if is_gradient else ("value",)),
+        linear=linear_sets(call, [linear]),
         slopes=tuple(axes.slopes),
         fixed=axes.fixed(),
     )

@@ -10,7 +10,7 @@ from irgraph.ir.tensor import Tensor as TensorType
 from irgraph.ir.torch_schemas.custom_ops import DifferentiatedCall
 from irgraph.ops.call import Call
 from irgraph.ops.custom import custom_operator
-from irgraph.ops.meaning import ArgumentKey, Axes, Axis, Meaning, Result, Slope
+from irgraph.ops.meaning import Arguments, Axes, Meaning, Multiple, Result, Slope
 from irgraph.ops.operator import Trait
 from irgraph.ops.patterns import linear_sets
 
@@ -35,10 +35,14 @@ def batched_embedding(
     import torch
 
     sample_weights = per_sample_weights or (None,) * len(weights)
-    return [
-        torch.ops.aten._embedding_bag(w, i, o, False, mode, False, p, include_last_offset)[0]
-        for w, i, o, p in zip(weights, indices, offsets, sample_weights, strict=True)
-    ]
+    look_up = torch.ops.aten._embedding_bag
+    bags: list[Tensor] = []
+    for weight, index, offset, factors in zip(
+        weights, indices, offsets, sample_weights, strict=True
+    ):
+        results = look_up(weight, index, offset, False, mode, False, factors, include_last_offset)
+        bags.append(results[0])
+    return bags
 
 
 def batched_embedding_backward(
@@ -84,7 +88,11 @@ def batched_embedding_sgd(
 
 
 def _row_gradients(
-    grads: Tensors, indices: Tensors, offsets: Tensors, mode: int, sample_weights: Tensors
+    grads: Tensors,
+    indices: Tensors,
+    offsets: Tensors,
+    mode: int,
+    sample_weights: Tensors,
 ) -> list[Tensor]:
     """Return the gradient [indices, D] of each index's row, for each table."""
     import torch
@@ -92,17 +100,26 @@ def _row_gradients(
     if mode > MEAN:
         raise NotImplementedError("the gradient of a maximum needs the rows that were largest")
     gradients = []
-    for k, (grad, index, offset) in enumerate(zip(grads, indices, offsets, strict=True)):
+    tables = zip(grads, indices, offsets, strict=True)
+    for position, (grad, index, offset) in enumerate(tables):
         starts = offset[: grad.shape[0]]
-        ends = torch.cat([starts[1:], starts.new_tensor([index.numel()])])
-        sizes = ends - starts
-        scale = 1 / sizes.clamp(min=1) if mode == MEAN else torch.ones_like(sizes)
-        rows = (grad * scale.to(grad.dtype).unsqueeze(1)).repeat_interleave(sizes.long(), 0)
-        gradients.append(rows * sample_weights[k].unsqueeze(1) if sample_weights else rows)
+        end = starts.new_tensor([index.numel()])
+        sizes = torch.cat([starts[1:], end]) - starts
+        if mode == MEAN:
+            shares = (1 / sizes.clamp(min=1)).to(grad.dtype)
+            grad = grad * shares.unsqueeze(1)
+        rows = grad.repeat_interleave(sizes.long(), 0)
+        if sample_weights:
+            rows = rows * sample_weights[position].unsqueeze(1)
+        gradients.append(rows)
     return gradients
 
 
-def _gradient_types(grads: Tensors, num_weights: Sequence[int], **_: object) -> list[Tensor]:
+def _gradient_types(
+    grads: Tensors,
+    num_weights: Sequence[int],
+    **_: object,
+) -> list[Tensor]:
     pairs = zip(grads, num_weights, strict=True)
     return [grad.new_empty((count, grad.shape[1])) for grad, count in pairs]
 
@@ -141,31 +158,33 @@ def _bags(call: Call) -> Meaning | None:
     if any(len(span) != count for span in spans.values()):
         return None
     operands: dict[int, Axes] = {}
+    results: list[Result] = []
     slopes: list[Slope] = []
-    multiples: list[tuple[str, str, int]] = []
+    multiples: list[Multiple] = []
+    rows = "b" if call.op.base == "batched_embedding" else "v"
     for p in range(count):
-        tensors = {name: call.inputs[span[p]] for name, span in spans.items()}
+        positions = {name: span[p] for name, span in spans.items()}
+        tensors = {name: call.inputs[index] for name, index in positions.items()}
         bags = tensors["grads"] if "grads" in tensors else call.outputs[p]
-        axes = _axes_of_table(str(p), tensors["offsets"].shape[0] == bags.shape[0])
-        operands |= {span[p]: axes[name] for name, span in spans.items()}
-        if axes["offsets"] != axes["grads"][:1]:
-            slopes += [
-                Slope(f"b{p}", f"o{p}", Fraction(1)),
-                Slope(f"o{p}", f"b{p}", Fraction(1)),
-            ]
+        is_equal = tensors["offsets"].shape[0] == bags.shape[0]
+        axes = _axes_of_table(str(p), is_equal)
+        for name, index in positions.items():
+            operands[index] = axes[name]
+        sources = frozenset(positions.values())
+        results.append(Result((f"{rows}{p}", f"d{p}"), sources))
+        if not is_equal:
+            slopes.append(Slope(f"b{p}", f"o{p}", Fraction(1)))
+            slopes.append(Slope(f"o{p}", f"b{p}", Fraction(1)))
         multiples += _lookups_per_bag(p, tensors["indices"], bags)
-    is_lookup = call.op.base == "batched_embedding"
-    names = ("b{}", "d{}") if is_lookup else ("v{}", "d{}")
-    reads = (frozenset(span[p] for span in spans.values()) for p in range(count))
-    results = [Result(tuple(n.format(p) for n in names), read) for p, read in enumerate(reads)]
-    arguments: dict[ArgumentKey, Axis] = {}
+    arguments: Arguments = {}
     if "num_weights" in call.arguments:
         arguments = {("num_weights", p): f"v{p}" for p in range(count)}
+    is_maximum = call.number("mode", 0) == MAX
     return Meaning(
         operands=tuple(operands[i] for i in range(len(call.inputs))),
         results=tuple(results) if call.outputs else (),
         mixed=frozenset(f"{letter}{p}" for letter in "vibo" for p in range(count)),
-        linear=linear_sets(call, ("weights grads",)) if call.number("mode", 0) != MAX else (),
+        linear=() if is_maximum else linear_sets(call, ("weights grads",)),
         arguments=arguments,
         slopes=tuple(slopes),
         multiples=tuple(multiples),
@@ -188,8 +207,10 @@ def _axes_of_table(suffix: str, equal: bool) -> dict[str, Axes]:
 
 
 def _lookups_per_bag(
-    position: int, indices: TensorType, bags: TensorType
-) -> list[tuple[str, str, int]]:
+    position: int,
+    indices: TensorType,
+    bags: TensorType,
+) -> list[Multiple]:
     """Return that indices follow the number of bags, if it divides their number."""
     count = bags.shape[0]
     if count and indices.shape[0] % count == 0:

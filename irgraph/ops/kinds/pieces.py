@@ -2,40 +2,49 @@
 
 from __future__ import annotations
 
+from irgraph.ir.tensor import Shape
 from irgraph.ops.call import Call
 from irgraph.ops.meaning import (
+    IN_FIRST,
     ONE,
     OPAQUE,
-    ArgumentKey,
+    Arguments,
     Axes,
     Axis,
     Joined,
+    LinearSets,
     Meaning,
     Merged,
     Piece,
-    Result,
 )
 from irgraph.ops.operator import Trait, operators
-from irgraph.ops.patterns import linear_sets, view_meaning
+from irgraph.ops.patterns import linear_sets, new_results, view_meaning
 from irgraph.ops.shapes import letters, replaced, without
+
+SPLIT_ARGUMENTS = ("split_size", "split_sizes")
+"""Arguments that are the lengths of pieces."""
 
 
 def _selected(call: Call) -> Meaning | None:
     """Return the meaning of ``select``: one index of an axis."""
-    axes = letters(call.inputs[0].rank)
-    index = call.axis("dim", len(axes))
-    element = call.number("index", 0)
-    if not axes or not _is_valid(element, call.inputs[0].shape[index]):
+    operand = call.inputs[0]
+    axes = letters(operand.rank)
+    index = call.axis("dim", operand.rank)
+    if not axes or not _is_valid(call, operand.shape[index]):
         return None
+    piece = Piece(index, call.number("index", 0))
+    count = len(call.outputs)
     return view_meaning(
         axes,
-        [without(axes, {index})] * len(call.outputs),
-        pieces=[Piece(index, element)] * len(call.outputs),
-        bounded=frozenset({f"d{index}"}),
+        [without(axes, {index})] * count,
+        pieces=[piece] * count,
+        bounded=frozenset({axes[index]}),
     )
 
 
-def _is_valid(index: int, size: int) -> bool:
+def _is_valid(call: Call, size: int) -> bool:
+    """Return whether the argument ``index`` is the index of an element."""
+    index = call.number("index", 0)
     return -size <= index < size
 
 
@@ -50,8 +59,8 @@ def _unbound(call: Call) -> Meaning | None:
         axes,
         [without(axes, {index})] * count,
         pieces=[Piece(index, number) for number in range(count)],
-        fixed=frozenset({f"d{index}"}),
-        sizes={f"d{index}": count},
+        fixed=frozenset({axes[index]}),
+        sizes={axes[index]: count},
     )
 
 
@@ -66,62 +75,105 @@ def _sliced(call: Call) -> Meaning | None:
     length = _slice_length(call, size)
     if length is None:
         return None
-    is_whole = length == size
+    is_full = length == size
+    result = axes if is_full else replaced(axes, index, "piece")
+    piece = Piece(index, call.number("start", 0), call.number("step", 1))
+    count = len(call.outputs)
     return view_meaning(
         axes,
-        [axes if is_whole else replaced(axes, index, "piece")] * len(call.outputs),
-        pieces=[Piece(index, call.number("start", 0), call.number("step", 1))] * len(call.outputs),
-        sizes={} if is_whole else {"piece": length},
-        bounded=frozenset({f"d{index}"}),
+        [result] * count,
+        pieces=[piece] * count,
+        sizes={} if is_full else {"piece": length},
+        bounded=frozenset({axes[index]}),
     )
 
 
 def _slice_length(call: Call, size: int) -> int | None:
     """Return the length of a slice of an axis, ``None`` if its bounds are no numbers."""
-    start, end = (call.arguments.get(name) for name in ("start", "end"))
+    start = call.arguments.get("start")
+    end = call.arguments.get("end")
     step = call.number("step", 1)
-    if not isinstance(start, int | None) or not isinstance(end, int | None) or step < 1:
+    if not isinstance(start, int | None) or not isinstance(end, int | None):
+        return None
+    if step < 1:
         return None
     if "length" not in call.arguments:
         return len(range(size)[start:end:step])
     length = call.number("length", -1)
     first = call.number("start", 0)
-    first += size if first < 0 else 0
-    return length if length >= 0 and 0 <= first <= size - length else None
+    if first < 0:
+        first += size
+    is_inside = length >= 0 and 0 <= first <= size - length
+    return length if is_inside else None
+
+
+class _Pieces:
+    """The pieces into which a call splits an axis.
+
+    Attributes:
+        letters: the letter of each piece.
+        lengths: the length of each piece.
+        arguments: the pieces whose lengths are arguments.
+    """
+
+    def __init__(self, call: Call, index: int) -> None:
+        operand = call.inputs[0]
+        results = [tensor for tensor in call.outputs if tensor.rank == operand.rank]
+        self.arguments: Arguments = {}
+        self.lengths = [int(tensor.shape[index]) for tensor in results]
+        self.letters = _numbered(len(self.lengths))
+        for name in SPLIT_ARGUMENTS:
+            value = call.arguments.get(name)
+            if isinstance(value, tuple):
+                self._set_list(name, call.numbers(name))
+            elif isinstance(value, int) and value > 0:
+                self._set_length(name, value, int(operand.shape[index]))
+
+    def _set_list(self, name: str, lengths: Shape) -> None:
+        self.lengths = list(lengths)
+        self.letters = _numbered(len(lengths))
+        for index, letter in enumerate(self.letters):
+            self.arguments[name, index] = letter
+
+    def _set_length(
+        self,
+        name: str,
+        length: int,
+        total: int,
+    ) -> None:
+        starts = range(0, total, length)
+        self.lengths = [min(length, total - start) for start in starts]
+        self.letters = _numbered(len(self.lengths))
+        for index, size in enumerate(self.lengths):
+            if size == length:
+                self.letters[index] = "piece"
+        self.arguments[name, -1] = "piece"
+
+
+def _numbered(count: int) -> list[str]:
+    return list(letters(count, "piece"))
 
 
 def _split(call: Call) -> Meaning | None:
     """Return the meaning of ``split``: the pieces join to the operand's axis."""
-    rank = call.inputs[0].rank
-    if not rank:
+    operand = call.inputs[0]
+    if not operand.rank:
         return None
-    index = call.axis("dim", rank)
-    total = int(call.inputs[0].shape[index])
-    arguments: dict[ArgumentKey, Axis] = {}
-    lengths = [int(result.shape[index]) for result in call.outputs if result.rank == rank]
-    pieces = [f"piece{number}" for number in range(len(lengths))]
-    for name in ("split_size", "split_sizes"):
-        value = call.arguments.get(name)
-        if isinstance(value, tuple):
-            lengths = list(call.numbers(name))
-            pieces = [f"piece{number}" for number in range(len(lengths))]
-            arguments.update({(name, i): piece for i, piece in enumerate(pieces)})
-        elif isinstance(value, int) and value > 0:
-            lengths = [min(value, total - start) for start in range(0, total, value)]
-            names = enumerate(lengths)
-            pieces = ["piece" if n == value else f"piece{i}" for i, n in names]
-            arguments[name, -1] = "piece"
-    if not lengths or len(lengths) != len(call.outputs) or sum(lengths) != total:
+    axes = letters(operand.rank)
+    index = call.axis("dim", operand.rank)
+    pieces = _Pieces(call, index)
+    count = len(pieces.lengths)
+    total = int(operand.shape[index])
+    if not count or count != len(call.outputs) or sum(pieces.lengths) != total:
         return None
-    axes = letters(rank)
-    operand: Axes = (*axes[:index], Joined(tuple(pieces)), *axes[index + 1 :])
+    axis = Joined(tuple(pieces.letters))
     return view_meaning(
-        operand,
-        [replaced(axes, index, piece) for piece in pieces],
-        arguments=arguments,
-        sizes=dict(zip(pieces, lengths, strict=True)),
+        replaced(axes, index, axis),
+        [replaced(axes, index, letter) for letter in pieces.letters],
+        arguments=pieces.arguments,
+        sizes=dict(zip(pieces.letters, pieces.lengths, strict=True)),
         # the number of pieces depends on the size
-        bounded=frozenset(pieces),
+        bounded=frozenset(pieces.letters),
         sizes_by_torch="chunk" in call.op.base,
     )
 
@@ -137,20 +189,26 @@ def _concatenation(call: Call) -> Meaning | None:
     pieces: list[str] = []
     for number, tensor in enumerate(call.inputs):
         if tensor.rank == rank:
-            pieces.append(f"piece{number}")
-            operands.append(replaced(axes, index, pieces[-1]))
+            piece = f"piece{number}"
+            pieces.append(piece)
+            operands.append(replaced(axes, index, piece))
         elif tensor.shape == (0,):
             # torch leaves an empty tensor of one axis out
             operands.append((OPAQUE,))
         else:
             return None
-    total: Axes = (*axes[:index], Joined(tuple(pieces)), *axes[index + 1 :])
+    axis = Joined(tuple(pieces))
     return Meaning(
         operands=tuple(operands),
-        results=(Result(total),) * len(call.outputs),
-        linear=(frozenset(range(len(operands))),),
+        results=new_results(call, replaced(axes, index, axis)),
+        linear=_in_all(call),
         rearranges=True,
     )
+
+
+def _in_all(call: Call) -> LinearSets:
+    """Return the linearity in all operands at once."""
+    return (frozenset(range(len(call.inputs))),)
 
 
 def _stacked(call: Call) -> Meaning | None:
@@ -161,12 +219,13 @@ def _stacked(call: Call) -> Meaning | None:
     rank = ranks.pop()
     index = call.axis("dim", rank + 1)
     axes = letters(rank)
+    count = len(call.inputs)
     return Meaning(
-        operands=(axes,) * len(call.inputs),
-        results=(Result((*axes[:index], "count", *axes[index:])),) * len(call.outputs),
-        linear=(frozenset(range(len(call.inputs))),),
+        operands=(axes,) * count,
+        results=new_results(call, (*axes[:index], "count", *axes[index:])),
+        linear=_in_all(call),
         rearranges=True,
-        sizes={"count": len(call.inputs)},
+        sizes={"count": count},
         fixed=frozenset({"count"}),
     )
 
@@ -176,16 +235,24 @@ def _select_gradient(call: Call) -> Meaning | None:
     sizes = call.numbers("input_sizes")
     axes = letters(len(sizes))
     index = call.axis("dim", len(axes))
-    if not axes or not _is_valid(call.number("index", 0), sizes[index]):
+    if not axes or not _is_valid(call, sizes[index]):
         return None
+    axis = frozenset({axes[index]})
     return Meaning(
         operands=(without(axes, {index}),),
-        results=(Result(axes),) * len(call.outputs),
-        mixed=frozenset({f"d{index}"}),
-        linear=(frozenset({0}),),
-        arguments={("input_sizes", i): axis for i, axis in enumerate(axes)},
-        bounded=frozenset({f"d{index}"}),
+        results=new_results(call, axes),
+        mixed=axis,
+        linear=IN_FIRST,
+        arguments=_input_sizes(axes),
+        bounded=axis,
     )
+
+
+def _input_sizes(axes: Axes) -> Arguments:
+    arguments: Arguments = {}
+    for index, axis in enumerate(axes):
+        arguments["input_sizes", index] = axis
+    return arguments
 
 
 def _slice_gradient(call: Call) -> Meaning | None:
@@ -200,12 +267,12 @@ def _slice_gradient(call: Call) -> Meaning | None:
         return None
     return Meaning(
         operands=(replaced(axes, index, "piece"),),
-        results=(Result(axes),) * len(call.outputs),
-        mixed=frozenset({f"d{index}", "piece"}),
-        linear=(frozenset({0}),),
-        arguments={("input_sizes", i): axis for i, axis in enumerate(axes)},
+        results=new_results(call, axes),
+        mixed=frozenset({axes[index], "piece"}),
+        linear=IN_FIRST,
+        arguments=_input_sizes(axes),
         sizes={"piece": length},
-        bounded=frozenset({f"d{index}"}),
+        bounded=frozenset({axes[index]}),
         # the bounds follow the piece
         sizes_by_torch=True,
     )
@@ -213,12 +280,12 @@ def _slice_gradient(call: Call) -> Meaning | None:
 
 def _scattered(call: Call) -> Meaning | None:
     """Return the meaning of ``select_scatter`` and ``slice_scatter``: a piece is replaced."""
-    rank = call.inputs[0].rank
-    axes = letters(rank)
-    if not rank:
+    target = call.inputs[0]
+    if not target.rank:
         return None
-    index = call.axis("dim", rank)
-    size = int(call.inputs[0].shape[index])
+    axes = letters(target.rank)
+    index = call.axis("dim", target.rank)
+    size = int(target.shape[index])
     source = without(axes, {index})
     sizes: dict[str, int] = {}
     if call.op.base == "slice_scatter":
@@ -227,15 +294,15 @@ def _scattered(call: Call) -> Meaning | None:
             return None
         source = replaced(axes, index, "piece")
         sizes = {"piece": length}
-    elif not _is_valid(call.number("index", 0), size):
+    elif not _is_valid(call, size):
         return None
     return Meaning(
         operands=(axes, source),
-        results=(Result(axes),) * len(call.outputs),
-        mixed=frozenset({f"d{index}", "piece"}),
+        results=new_results(call, axes),
+        mixed=frozenset({axes[index], "piece"}),
         linear=linear_sets(call, ("self src",)),
         sizes=sizes,
-        bounded=frozenset({f"d{index}"}),
+        bounded=frozenset({axes[index]}),
         sizes_by_torch=True,
     )
 
@@ -247,7 +314,7 @@ def _repeated(call: Call) -> Meaning | None:
     if first < 0:
         return None
     axes: list[Axis] = []
-    arguments: dict[ArgumentKey, Axis] = {}
+    arguments: Arguments = {}
     for index, count in enumerate(counts):
         letter = f"d{index - first}"
         if count == 1:
@@ -257,8 +324,8 @@ def _repeated(call: Call) -> Meaning | None:
         axes.append(Merged((f"n{index}", letter)) if index >= first else f"n{index}")
     return Meaning(
         operands=(letters(call.inputs[0].rank),),
-        results=(Result(tuple(axes)),) * len(call.outputs),
-        linear=(frozenset({0}),),
+        results=new_results(call, tuple(axes)),
+        linear=IN_FIRST,
         arguments=arguments,
     )
 

@@ -9,25 +9,28 @@ from msgspec.structs import replace
 from irgraph.ops.call import Call
 from irgraph.ops.meaning import Axes, Meaning, Result
 from irgraph.ops.operator import Flops, Trait, no_meaning, operators, uncounted
-from irgraph.ops.patterns import Rule, linear_sets, pattern
-from irgraph.ops.shapes import broadcast_axes
+from irgraph.ops.patterns import Rule, linear_sets, new_results, pattern
+from irgraph.ops.shapes import broadcast_axes, letters
 
 
 def with_bias(first: str, second: str) -> Rule:
     """Return the rule of a product to which ``self`` is added, which broadcasts to the result."""
 
     def rule(call: Call) -> Meaning | None:
-        bias, a, b = (call.tensor(name) for name in ("self", first, second))
+        bias = call.tensor("self")
+        a = call.tensor(first)
+        b = call.tensor(second)
         if bias is None or a is None or b is None or len(call.inputs) != 3:
             return None
-        batch: Axes = ("b",) if a.rank == 3 else ()
-        result: Axes = (*batch, "m", "n")
-        if bias.rank > len(result) or {a.rank, b.rank} != {len(result)}:
+        if a.rank != b.rank or a.rank not in (2, 3) or bias.rank > a.rank:
             return None
+        batch = ("b",) if a.rank == 3 else ()
+        result: Axes = (*batch, "m", "n")
         shape = (*a.shape[:-1], b.shape[-1])
+        of_bias = broadcast_axes(bias, shape, result)
         return Meaning(
-            operands=(broadcast_axes(bias, shape, result), (*batch, "m", "k"), (*batch, "k", "n")),
-            results=(Result(result),) * (len(call.outputs) + len(call.written)),
+            operands=(of_bias, (*batch, "m", "k"), (*batch, "k", "n")),
+            results=new_results(call, result),
             linear=linear_sets(call, (f"self {first}", f"self {second}")),
         )
 
@@ -39,30 +42,43 @@ def _matmul(call: Call) -> Meaning | None:
     a, b = call.inputs[:2]
     if a.rank < 2 or b.rank < 2 or not call.outputs:
         return None
-    shape = call.outputs[0].shape
-    axes: Axes = (*(f"d{i}" for i in range(len(shape) - 2)), "m", "n")
-    left = broadcast_axes(a, (*shape[:-1], a.shape[-1]), (*axes[:-1], "k"))
-    right = broadcast_axes(b, (*shape[:-2], b.shape[-2], shape[-1]), (*axes[:-2], "k", "n"))
-    linear = (frozenset({0}), frozenset({1}))
-    return Meaning((left, right), (Result(axes),), linear=linear)
+    result = call.outputs[0]
+    if result.rank < 2:
+        return None
+    *outer, rows, columns = result.shape
+    batch = letters(len(outer))
+    terms = a.shape[-1]
+    left = broadcast_axes(a, (*outer, rows, terms), (*batch, "m", "k"))
+    right = broadcast_axes(b, (*outer, b.shape[-2], columns), (*batch, "k", "n"))
+    return Meaning(
+        operands=(left, right),
+        results=(Result((*batch, "m", "n")),),
+        linear=(frozenset({0}), frozenset({1})),
+    )
 
 
 def product_flops(first: str, second: str) -> Flops:
     """Return the count of a product: two operations for each element and each term of its sum."""
 
     def count(call: Call) -> int:
-        return 2 * int(prod(call.shape(first))) * int(call.shape(second)[-1])
+        pairs = prod(call.shape(first))
+        columns = call.shape(second)[-1]
+        return 2 * int(pairs) * int(columns)
 
     return count
 
 
 def linear_flops(call: Call) -> int:
     """Return the operations of a product with a transposed weight."""
-    return 2 * int(prod(call.shape("input"))) * int(call.shape("weight")[0])
+    pairs = prod(call.shape("input"))
+    rows = call.shape("weight")[0]
+    return 2 * int(pairs) * int(rows)
 
 
 def _matmul_flops(call: Call) -> int:
-    return 2 * int(prod(call.outputs[0].shape)) * int(call.shape("self")[-1])
+    elements = call.outputs[0].numel
+    terms = call.shape("self")[-1]
+    return 2 * int(elements) * int(terms)
 
 
 def without_sums(rule: Rule) -> Rule:
@@ -77,12 +93,16 @@ def without_sums(rule: Rule) -> Rule:
 
 MM = "m k, k n -> m n"
 BMM = "b m k, b k n -> b m n"
+MV = "m k, k -> m"
+DOT = "k, k -> ()"
 ADDMM = f"1|m 1|n, {MM}"
 BADDBMM = f"1|b 1|m 1|n, {BMM}"
 LINEAR = "*x k, n k, n -> *x n"
 
 _mm = pattern(MM, "self", "mat2")
 _bmm = pattern(BMM, "self", "mat2")
+_mv = pattern(MV, "self", "vec")
+_dot = pattern(DOT, "self", "tensor")
 _addmm = with_bias("mat1", "mat2")
 _baddbmm = with_bias("batch1", "batch2")
 _linear = pattern(LINEAR, "input bias", "weight bias")
@@ -105,6 +125,6 @@ OPERATORS = {
     **operators(no_meaning, "_scaled_mm", flops=_mm_flops),
     **operators(no_meaning, "addmv", flops=uncounted),
     **operators(no_meaning, "_grouped_mm", flops=uncounted, traits=[Trait.DATA]),
-    **operators(pattern("m k, k -> m", "self", "vec"), "mv", text="m k, k -> m", flops=uncounted),
-    **operators(pattern("k, k -> ()", "self", "tensor"), "dot vdot", text="k, k -> ()"),
+    **operators(_mv, "mv", text=MV, flops=uncounted),
+    **operators(_dot, "dot vdot", text=DOT),
 }

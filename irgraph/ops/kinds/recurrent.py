@@ -6,9 +6,10 @@ from math import prod
 
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.call import Call, InvalidCallError
-from irgraph.ops.meaning import OPAQUE, Axes, Meaning, Result
+from irgraph.ops.meaning import Axes, Meaning, Result
 from irgraph.ops.operator import Trait, operators
 from irgraph.ops.patterns import linear_sets
+from irgraph.ops.shapes import opaque, replaced
 
 
 def _layers(call: Call) -> Meaning | None:
@@ -16,36 +17,34 @@ def _layers(call: Call) -> Meaning | None:
     data = call.tensor("input")
     if data is None or data.rank != 3 or call.numbers("batch_sizes"):
         return None
-    index = 0 if call.flag("batch_first") else 1
-    samples = data.shape[index]
+    axis = 0 if call.flag("batch_first") else 1
+    samples = data.shape[axis]
 
     def of(tensor: Tensor) -> Axes:
         # states are [layers, samples, units], whatever the order of the data
-        position = index if tensor.shape[:2] == data.shape[:2] else 1
-        if tensor.rank == 3 and tensor.shape[position] == samples:
-            axes = [OPAQUE] * 3
-            axes[position] = "b"
-            return tuple(axes)
-        return (OPAQUE,) * tensor.rank
+        is_data = tensor.shape[:2] == data.shape[:2]
+        index = axis if is_data else 1
+        if tensor.rank != 3 or tensor.shape[index] != samples:
+            return opaque(tensor)
+        return replaced(opaque(tensor), index, "b")
 
-    weights = call.spans.get("weight", range(0))
-    operands = tuple(
-        (OPAQUE,) * tensor.rank if i in weights else of(tensor)
-        for i, tensor in enumerate(call.inputs)
-    )
-    draws = bool(call.arguments.get("dropout")) and call.flag("train")
-    is_gradient = call.op.base.endswith("_backward")
-    workspaces = (call.spans.get(name, range(0)) for name in ("weight_buf", "reserve"))
+    operands = [of(tensor) for tensor in call.inputs]
+    for index in call.positions("weight"):
+        operands[index] = opaque(call.inputs[index])
+    results: list[Result] = []
+    for tensor in call.outputs:
+        is_workspace = tensor.rank == 1 and not call.is_gradient
+        results.append(Result(of(tensor), is_workspace=is_workspace))
+    gradients = ("grad_output grad_hy grad_cy",)
+    has_dropout = bool(call.arguments.get("dropout"))
     return Meaning(
-        operands=operands,
-        results=tuple(
-            Result(of(t), None, None, t.rank == 1 and not is_gradient) for t in call.outputs
-        ),
+        operands=tuple(operands),
+        results=tuple(results),
         # gradients of weights are sums over samples
-        summed=frozenset({"b"} if is_gradient else ()),
-        linear=linear_sets(call, ("grad_output grad_hy grad_cy",)) if is_gradient else (),
-        random=draws,
-        workspaces=frozenset(index for span in workspaces for index in span),
+        summed=frozenset({"b"} if call.is_gradient else ()),
+        linear=linear_sets(call, gradients) if call.is_gradient else (),
+        random=has_dropout and call.flag("train"),
+        workspaces=call.positions("weight_buf", "reserve"),
         sizes_by_torch=True,
     )
 
@@ -55,15 +54,17 @@ def _flops(call: Call) -> int:
 
     In the gradient once for the input, which cuDNN always computes, and once for the weights.
     """
-    matrices = (call.inputs[i] for i in call.spans["weight"])
-    elements = sum(matrix.numel for matrix in matrices if matrix.rank > 1)
-    count = 2 * int(prod(call.shape("input")[:-1])) * int(elements)
-    mask = call.arguments.get("output_mask")
-    if not call.op.base.endswith("_backward"):
+    weights = [call.inputs[index] for index in call.spans["weight"]]
+    elements = sum(weight.numel for weight in weights if weight.rank > 1)
+    rows = prod(call.shape("input")[:-1])
+    count = 2 * int(rows) * int(elements)
+    if not call.is_gradient:
         return count
+    mask = call.arguments.get("output_mask")
     if not isinstance(mask, tuple):
         raise InvalidCallError("output_mask is not recorded")
-    return count * (1 + bool(mask[3]))
+    has_weights = bool(mask[3])
+    return count * (1 + has_weights)
 
 
 OPERATORS = {

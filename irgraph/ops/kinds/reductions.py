@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from irgraph.ir.tensor import Shape
 from irgraph.ops.call import Call
 from irgraph.ops.kinds.elements import by_element
-from irgraph.ops.meaning import ONE, Axes, Meaning, Merged, Result
+from irgraph.ops.meaning import IN_FIRST, Axes, Meaning, Merged
 from irgraph.ops.operator import Trait, operators
-from irgraph.ops.patterns import Rule, linear_sets
-from irgraph.ops.shapes import letters, replaced, without
+from irgraph.ops.patterns import Rule, linear_sets, new_results
+from irgraph.ops.shapes import letters, replaced, with_ones, without
 
 
-def reduction(*linear: str, mean: bool = False, power: str = "") -> Rule:
+def reduction(
+    *linear: str,
+    mean: bool = False,
+    power: str = "",
+) -> Rule:
     """Return the rule of a reduction over the axes ``dim``.
 
     Args:
@@ -22,16 +27,16 @@ def reduction(*linear: str, mean: bool = False, power: str = "") -> Rule:
     def rule(call: Call) -> Meaning | None:
         if len(call.inputs) != 1:
             return None
-        rank = call.inputs[0].rank
-        axes = letters(rank)
+        axes = letters(call.inputs[0].rank)
         # most take an axis or a list; without one they reduce all axes
-        chosen = call.axes("dim", rank)
-        reduced = frozenset(str(axes[i]) for i in chosen)
+        chosen = call.axes("dim", len(axes))
+        reduced = frozenset(axes[index] for index in chosen)
         norm = norm_power(call, power) if power else 0.0
+        is_mixed = not linear and not norm
         return Meaning(
             operands=(axes,),
-            results=(Result(_reduced(axes, chosen, call.flag("keepdim"))),) * len(call.outputs),
-            mixed=frozenset() if linear or norm else reduced,
+            results=new_results(call, _remaining(call, axes, chosen)),
+            mixed=reduced if is_mixed else frozenset(),
             linear=linear_sets(call, linear),
             means=reduced if mean else frozenset(),
             power=norm,
@@ -45,22 +50,34 @@ def norm_power(call: Call, argument: str) -> float:
     power = call.arguments.get(argument)
     if power is None:
         return 2.0
-    return max(float(power), 0.0) if isinstance(power, (int, float)) else 0.0
+    if not isinstance(power, (int, float)):
+        return 0.0
+    return max(float(power), 0.0)
 
 
-def _reduced(axes: Axes, chosen: tuple[int, ...], keeps: bool) -> Axes:
-    """Return the axes of a result, which may keep reduced axes with one element."""
-    if keeps:
-        return tuple(ONE if i in chosen else axis for i, axis in enumerate(axes))
-    return without(axes, chosen)
+def _remaining(call: Call, axes: Axes, chosen: Shape) -> Axes:
+    """Return the axes of a result, which may have reduced axes with one element."""
+    if not call.flag("keepdim"):
+        return without(axes, chosen)
+    is_reduced = [index in chosen for index in range(len(axes))]
+    return with_ones(axes, is_reduced)
+
+
+_mixing = reduction()
 
 
 def _extremum(call: Call) -> Meaning | None:
     """Return the meaning of ``max`` and ``min``: of two tensors by element, or along axes."""
-    return by_element(call) if call.tensor("other") is not None else reduction()(call)
+    is_by_element = call.tensor("other") is not None
+    return by_element(call) if is_by_element else _mixing(call)
 
 
-def along(operand: str, *linear: str, dim: str = "dim", default: int = -1) -> Rule:
+def along(
+    operand: str,
+    *linear: str,
+    dim: str = "dim",
+    default: int = -1,
+) -> Rule:
     """Return the rule of an op along one axis that changes no shape, such as ``softmax``.
 
     ``operand`` is the argument whose rank counts the axes.
@@ -68,14 +85,17 @@ def along(operand: str, *linear: str, dim: str = "dim", default: int = -1) -> Ru
 
     def rule(call: Call) -> Meaning | None:
         tensor = call.tensor(operand)
-        if tensor is None or any(t.rank != tensor.rank for t in (*call.inputs, *call.outputs)):
+        if tensor is None:
             return None
-        axes = letters(tensor.rank)
-        index = call.axis(dim, tensor.rank, default)
+        rank = tensor.rank
+        if any(other.rank != rank for other in (*call.inputs, *call.outputs)):
+            return None
+        axes = letters(rank)
+        index = call.axis(dim, rank, default)
         return Meaning(
             operands=(axes,) * len(call.inputs),
-            results=(Result(axes),) * len(call.outputs),
-            mixed=frozenset(map(str, axes[index : index + 1])),
+            results=new_results(call, axes),
+            mixed=frozenset(axes[index : index + 1]),
             linear=linear_sets(call, linear),
         )
 
@@ -90,9 +110,9 @@ def moved(dims: str) -> Rule:
         chosen = call.axes(dims, len(axes))
         return Meaning(
             operands=(axes,),
-            results=(Result(axes),) * len(call.outputs),
-            mixed=frozenset(str(axes[i]) for i in chosen),
-            linear=(frozenset({0}),),
+            results=new_results(call, axes),
+            mixed=frozenset(axes[index] for index in chosen),
+            linear=IN_FIRST,
         )
 
     return rule
@@ -100,18 +120,20 @@ def moved(dims: str) -> Rule:
 
 def _top(call: Call) -> Meaning | None:
     """Return the meaning of ``topk``: the largest elements along an axis, and their indices."""
-    rank = call.inputs[0].rank
-    axes = letters(rank)
-    index = call.axis("dim", rank, -1)
-    top = replaced(axes, index, "k") if rank else axes
-    if call.number("k", 0) > (call.inputs[0].shape[index] if rank else 1):
+    shape = call.inputs[0].shape
+    axes = letters(len(shape))
+    index = call.axis("dim", len(shape), -1)
+    size = shape[index] if shape else 1
+    if call.number("k", 0) > size:
         return None
+    top = replaced(axes, index, "k") if shape else axes
+    sorted_axis = axes[index : index + 1]
     return Meaning(
         operands=(axes,),
-        results=(Result(top),) * len(call.outputs),
-        mixed=frozenset({"k", *map(str, axes[index : index + 1])}),
+        results=new_results(call, top),
+        mixed=frozenset({"k", *sorted_axis}),
         arguments={("k", -1): "k"},
-        bounded=frozenset({"k", *map(str, axes[index : index + 1])}),
+        bounded=frozenset({"k", *sorted_axis}),
     )
 
 
@@ -124,12 +146,12 @@ def _gated(call: Call) -> Meaning | None:
     if operand.shape[index] % 2:
         return None
     axes = letters(operand.rank)
-    halves = Merged(("half", str(axes[index])))
-    joined: Axes = (*axes[:index], halves, *axes[index + 1 :])
+    halves = Merged(("half", axes[index]))
+    joined = replaced(axes, index, halves)
     is_gradient = call.tensor("grad_output") is not None
     return Meaning(
         operands=(axes, joined) if is_gradient else (joined,),
-        results=(Result(joined if is_gradient else axes),) * len(call.outputs),
+        results=new_results(call, joined if is_gradient else axes),
         mixed=frozenset({"half"}),
         linear=linear_sets(call, ("grad_output",)),
         fixed=frozenset({"half"}),

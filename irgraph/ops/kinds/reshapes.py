@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import gcd, prod
-from typing import TypeAlias
 
+from irgraph.ir.tensor import Shape
 from irgraph.ops.call import Call
-from irgraph.ops.meaning import ONE, ArgumentKey, Axes, Axis, Meaning, Merged, Result, letters_of
+from irgraph.ops.meaning import IN_FIRST, ONE, Arguments, Axis, AxisGroup, Meaning, Merged
 from irgraph.ops.operator import Trait, operators
-
-Shape: TypeAlias = Sequence[int]
-
-AxisGroup: TypeAlias = tuple[Sequence[int], Sequence[int]]
-"""Indices of axes before and after a reshape, with equal products of sizes."""
+from irgraph.ops.patterns import new_results
 
 SIZE_ARGUMENTS = ("size", "shape")
 """Arguments that are the shape of the result."""
@@ -27,22 +23,23 @@ def _reshaped(call: Call) -> Meaning | None:
     if prod(shape) != prod(operand.shape) or call.arguments.get("dtype") is not None:
         return None
     groups = equal_size_groups(operand.shape, shape)
-    before, after, sizes = reshaped_axes(operand.shape, shape, groups)
-    arguments: dict[ArgumentKey, Axis] = {}
+    letters = _Letters(operand.shape, shape, groups)
+    names = frozenset(letters.sizes)
+    result = tuple(map(_axis, letters.after))
+    arguments: Arguments = {}
     for name in SIZE_ARGUMENTS:
         for index, size in enumerate(call.numbers(name)):
             if size >= 0:
-                arguments[name, index] = after[index]
-    letters = {letter for axis in (*before, *after) for letter in letters_of(axis)}
+                arguments[name, index] = result[index]
     return Meaning(
-        operands=(before,),
-        results=(Result(after),) * len(call.outputs),
-        mixed=frozenset(letter for letter in letters if letter.startswith("r")),
-        linear=(frozenset({0}),),
+        operands=(tuple(map(_axis, letters.before)),),
+        results=new_results(call, result),
+        mixed=frozenset(name for name in names if name.startswith("r")),
+        linear=IN_FIRST,
         arguments=arguments,
-        groups=tuple((tuple(ins), tuple(outs)) for ins, outs in groups),
-        sizes=sizes,
-        bounded=frozenset(letters),
+        groups=tuple(groups),
+        sizes=letters.sizes,
+        bounded=names,
     )
 
 
@@ -54,38 +51,19 @@ def _target_shape(call: Call) -> Shape:
             return _without_unknown(call.numbers(name), prod(shape))
     rank = len(shape)
     if call.op.base == "flatten" and rank:
-        first, last = call.axis("start_dim", rank), call.axis("end_dim", rank, -1)
-        return (*shape[:first], prod(shape[first : last + 1]), *shape[last + 1 :])
+        first = call.axis("start_dim", rank)
+        end = call.axis("end_dim", rank, -1) + 1
+        merged = prod(shape[first:end])
+        return (*shape[:first], merged, *shape[end:])
     # a reshape that changes nothing returns its operand
     return call.outputs[0].shape if call.outputs else shape
 
 
-def _without_unknown(sizes: Sequence[int], total: int) -> Shape:
+def _without_unknown(sizes: Shape, total: int) -> Shape:
     """Return sizes whose product is a number, of which -1 is one that follows from the others."""
     explicit = prod(size for size in sizes if size >= 0)
-    return tuple(size if size >= 0 else total // (explicit or 1) for size in sizes)
-
-
-def reshaped_axes(
-    before: Shape, after: Shape, groups: Sequence[AxisGroup]
-) -> tuple[Axes, Axes, dict[str, int]]:
-    """Return the axes of an operand and of its reshaped form, and the sizes of their letters.
-
-    An axis that both have is a letter; one that is split or merged is ``(a b)``. Letters that
-    begin with ``r`` are rests that do not divide each other, as 2 and 3 of ``[4, 6] -> [6, 4]``.
-    """
-    sizes: dict[str, int] = {}
-    operand: list[list[str]] = [[] for _ in before]
-    result: list[list[str]] = [[] for _ in after]
-    for number, (ins, outs) in enumerate(groups):
-        if len(ins) == len(outs) == 1:
-            operand[ins[0]] = result[outs[0]] = [f"g{number}"]
-            sizes[f"g{number}"] = before[ins[0]]
-            continue
-        left = [_Factors(before[i], operand[i]) for i in ins if before[i] != 1]
-        right = [_Factors(after[i], result[i]) for i in outs if after[i] != 1]
-        _factorize(f"g{number}", left, right, sizes)
-    return tuple(map(_axis, operand)), tuple(map(_axis, result)), sizes
+    unknown = total // (explicit or 1)
+    return tuple(size if size >= 0 else unknown for size in sizes)
 
 
 def _axis(names: Sequence[str]) -> Axis:
@@ -102,68 +80,111 @@ class _Factors:
     letters: list[str]
 
 
-def _factorize(
-    group: str, left: list[_Factors], right: list[_Factors], sizes: dict[str, int]
-) -> None:
-    """Assign letters to two lists of axes with equal products, as long as their sizes divide."""
-    i = j = count = 0
-    while i < len(left) and j < len(right):
-        common = gcd(left[i].rest, right[j].rest)
-        if common in (0, 1):
-            break
-        letter = f"{group}_{count}"
-        sizes[letter] = common
-        for axis in (left[i], right[j]):
-            axis.letters.append(letter)
-            axis.rest //= common
-        count += 1
-        i += left[i].rest == 1
-        j += right[j].rest == 1
-    for number, axis in enumerate((*left[i:], *right[j:])):
-        letter = f"r{group}_{number}"
-        sizes[letter] = axis.rest
+class _Letters:
+    """The letters of the axes of an operand and of its reshaped form, and their sizes.
+
+    An axis that both have is a letter; one that is split or merged has several. Letters that begin
+    with ``r`` are rests that do not divide each other, as 2 and 3 of ``[4, 6] -> [6, 4]``.
+    """
+
+    def __init__(
+        self,
+        before: Shape,
+        after: Shape,
+        groups: Sequence[AxisGroup],
+    ) -> None:
+        self.sizes: dict[str, int] = {}
+        self.before: list[list[str]] = [[] for _ in before]
+        self.after: list[list[str]] = [[] for _ in after]
+        for number, (ins, outs) in enumerate(groups):
+            name = f"g{number}"
+            if len(ins) == len(outs) == 1:
+                self.before[ins[0]] = self.after[outs[0]] = [name]
+                self.sizes[name] = before[ins[0]]
+                continue
+            left = [_Factors(before[i], self.before[i]) for i in ins if before[i] != 1]
+            right = [_Factors(after[i], self.after[i]) for i in outs if after[i] != 1]
+            self._factorize(name, left, right)
+
+    def _factorize(
+        self,
+        group: str,
+        left: list[_Factors],
+        right: list[_Factors],
+    ) -> None:
+        """Assign letters to axes with equal products, as long as their sizes divide."""
+        i = j = count = 0
+        while i < len(left) and j < len(right):
+            common = gcd(left[i].rest, right[j].rest)
+            if common in (0, 1):
+                break
+            for axis in (left[i], right[j]):
+                self._add(axis, f"{group}_{count}", common)
+            count += 1
+            i += left[i].rest == 1
+            j += right[j].rest == 1
+        for number, axis in enumerate((*left[i:], *right[j:])):
+            self._add(axis, f"r{group}_{number}", axis.rest)
+
+    def _add(self, axis: _Factors, letter: str, size: int) -> None:
+        self.sizes[letter] = size
         axis.letters.append(letter)
+        axis.rest //= size or 1
 
 
-def equal_size_groups(a: Sequence[int], b: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+@dataclass
+class _AxisRun:
+    """A run of axes of one shape, from an index on, and the product of their sizes."""
+
+    shape: Shape
+    start: int
+    axes: list[int] = field(default_factory=list)
+    size: int = 1
+
+    @property
+    def end(self) -> int:
+        """The index of the first axis behind the run."""
+        return self.start + len(self.axes)
+
+    @property
+    def can_grow(self) -> bool:
+        """Whether there is an axis behind the run."""
+        return self.end < len(self.shape)
+
+    def grow(self) -> None:
+        """Add an axis if there is one."""
+        if self.can_grow:
+            self.size *= self.shape[self.end]
+            self.axes.append(self.end)
+
+
+def equal_size_groups(a: Shape, b: Shape) -> list[AxisGroup]:
     """Return the smallest runs of axes of two shapes with equal products of sizes."""
-    groups: list[tuple[list[int], list[int]]] = []
-    i = j = 0
-    while i < len(a) or j < len(b):
-        before = [i] if i < len(a) else []
-        after = [j] if j < len(b) else []
-        before_size, after_size = _product(a, before), _product(b, after)
-        i, j = i + len(before), j + len(after)
-        while before_size != after_size and (i < len(a) or j < len(b)):
-            if (before_size < after_size and i < len(a)) or j >= len(b):
-                before.append(i)
-                i += 1
-            else:
-                after.append(j)
-                j += 1
-            before_size, after_size = _product(a, before), _product(b, after)
-        groups.append((before, after))
+    groups: list[AxisGroup] = []
+    before, after = _AxisRun(a, 0), _AxisRun(b, 0)
+    while before.can_grow or after.can_grow:
+        before, after = _AxisRun(a, before.end), _AxisRun(b, after.end)
+        before.grow()
+        after.grow()
+        while before.size != after.size and (before.can_grow or after.can_grow):
+            is_shorter = before.size < after.size and before.can_grow
+            run = before if is_shorter or not after.can_grow else after
+            run.grow()
+        groups.append((tuple(before.axes), tuple(after.axes)))
     return _merge_unit_axes(groups)
 
 
-def _merge_unit_axes(
-    groups: list[tuple[list[int], list[int]]],
-) -> list[tuple[list[int], list[int]]]:
+def _merge_unit_axes(groups: Sequence[AxisGroup]) -> list[AxisGroup]:
     """Join lone axes of size 1 to the group before them."""
-    result: list[tuple[list[int], list[int]]] = []
+    merged: list[AxisGroup] = []
     for before, after in groups:
-        if result and not (before and after):
-            result[-1] = (result[-1][0] + before, result[-1][1] + after)
-        else:
-            result.append((before, after))
-    return result
-
-
-def _product(shape: Sequence[int], axes: Sequence[int]) -> int:
-    product = 1
-    for i in axes:
-        product *= shape[i]
-    return product
+        is_lone = not before or not after
+        if merged and is_lone:
+            last_before, last_after = merged.pop()
+            before = last_before + before
+            after = last_after + after
+        merged.append((before, after))
+    return merged
 
 
 RESHAPE = "(a b) c -> a (b c)"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from irgraph.ops.call import Call
-from irgraph.ops.meaning import ONE, ArgumentKey, Axes, Axis, Meaning, Result
+from irgraph.ops.meaning import IN_FIRST, ONE, Arguments, Axes, Axis, Meaning, Multiple
 from irgraph.ops.operator import operators
-from irgraph.ops.patterns import view, view_meaning
-from irgraph.ops.shapes import letters, without
+from irgraph.ops.patterns import new_results, view, view_meaning
+from irgraph.ops.shapes import letters, with_ones, without
 
 
 def _unchanged(call: Call, axes: Axes) -> Axes:
@@ -16,7 +16,9 @@ def _unchanged(call: Call, axes: Axes) -> Axes:
 def _turned(call: Call) -> Meaning | None:
     """Return the meaning of ``t``: two axes change places."""
     axes = letters(call.inputs[0].rank)
-    return view_meaning(axes, [axes[::-1]] * len(call.outputs)) if len(axes) <= 2 else None
+    if len(axes) > 2:
+        return None
+    return view_meaning(axes, [axes[::-1]] * len(call.outputs))
 
 
 def _reversed(call: Call, axes: Axes) -> Axes:
@@ -24,66 +26,93 @@ def _reversed(call: Call, axes: Axes) -> Axes:
 
 
 def _transposed(call: Call, axes: Axes) -> Axes:
-    names = ("dim0", "dim1") if "dim0" in call.arguments else ("axis0", "axis1")
-    first, second = (call.axis(name, len(axes)) for name in names)
+    word = "dim" if "dim0" in call.arguments else "axis"
+    first = call.axis(f"{word}0", len(axes))
+    second = call.axis(f"{word}1", len(axes))
     order = list(axes)
     if order:
-        order[first], order[second] = order[second], order[first]
+        order[first] = axes[second]
+        order[second] = axes[first]
     return tuple(order)
 
 
 def _permuted(call: Call, axes: Axes) -> Axes:
-    return tuple(axes[i] for i in call.axes("dims", len(axes))) if axes else axes
+    indices = call.axes("dims", len(axes))
+    return tuple(axes[index] for index in indices)
 
 
 def _unsqueezed(call: Call, axes: Axes) -> Axes:
     index = call.axis("dim", len(axes) + 1)
-    return (*axes[:index], ONE, *axes[index:])
+    before, after = axes[:index], axes[index:]
+    return (*before, ONE, *after)
 
 
 def _squeezed(call: Call) -> Meaning:
     """Return the meaning of ``squeeze``: axes of one element are dropped."""
     shape = call.inputs[0].shape
-    removed = [i for i in call.axes("dim", len(shape)) if shape[i] == 1]
-    axes: Axes = tuple(ONE if i in removed else f"d{i}" for i in range(len(shape)))
+    rank = len(shape)
+    removed = {index for index in call.axes("dim", rank) if shape[index] == 1}
+    axes = with_ones(letters(rank), [index in removed for index in range(rank)])
     return view_meaning(axes, [without(axes, removed)] * len(call.outputs))
+
+
+class _Expansion:
+    """The axes of an expanded operand and of its result.
+
+    Attributes:
+        operand: the operand's axes.
+        result: the result's axes.
+        copies: letters of axes of one element, and of their copies, which follow them.
+        single: letters of axes of one element.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self.operand: list[Axis] = [ONE] * rank
+        self.result: list[str] = []
+        self.copies: list[Multiple] = []
+        self.single: set[str] = set()
+
+    def add(self, source: int, size: int, is_same: bool) -> None:
+        """Add an axis of the result, and the index of the operand's axis in its position."""
+        letter = f"d{source}"
+        new_letter = f"n{len(self.result)}"
+        if is_same:
+            self.operand[source] = letter
+        if size == 1:
+            self.single |= {letter, new_letter}
+        if is_same and size == 1:
+            # one element may be repeated alone, and its repetition follows the operand
+            self.copies.append((letter, new_letter, 1))
+        self.result.append(letter if is_same and size != 1 else new_letter)
 
 
 def _expanded(call: Call) -> Meaning | None:
     """Return the meaning of ``expand``: axes of one element repeat, others stay."""
     operand = call.inputs[0]
-    # a recording without arguments has the shape of its result
-    sizes = call.numbers("size") or (call.outputs[0].shape if call.outputs else ())
+    sizes = call.numbers("size")
+    if not sizes and call.outputs:
+        # a recording without arguments has the shape of its result
+        sizes = call.outputs[0].shape
     first = len(sizes) - operand.rank
     if first < 0 or min(sizes[:first], default=0) < 0:
         return None
-    axes: list[Axis] = []
-    arguments: dict[ArgumentKey, Axis] = {}
-    follows: list[tuple[str, str, int]] = []
-    single: set[str] = set()
-    operand_axes: list[Axis] = [ONE] * operand.rank
+    expansion = _Expansion(operand.rank)
+    arguments: Arguments = {}
     for index, size in enumerate(sizes):
-        is_kept = index >= first and size in (-1, operand.shape[index - first])
-        axis = f"d{index - first}" if is_kept else f"n{index}"
-        if is_kept:
-            operand_axes[index - first] = axis
-        if is_kept and size == 1:
-            # one element may be repeated alone, and its repetition follows the operand
-            axis = f"n{index}"
-            follows.append((f"d{index - first}", axis, 1))
-        if size == 1:
-            single |= {axis, f"d{index - first}"}
-        axes.append(axis)
+        source = index - first
+        is_same = source >= 0 and size in (-1, operand.shape[source])
+        expansion.add(source, size, is_same)
         if size >= 0 and "size" in call.arguments:
-            arguments["size", index] = axis
+            arguments["size", index] = expansion.result[-1]
+    single = frozenset(expansion.single)
     return Meaning(
-        operands=(tuple(operand_axes),),
-        results=(Result(tuple(axes)),) * len(call.outputs),
-        mixed=frozenset(single),
-        linear=(frozenset({0}),),
+        operands=(tuple(expansion.operand),),
+        results=new_results(call, tuple(expansion.result)),
+        mixed=single,
+        linear=IN_FIRST,
         arguments=arguments,
-        multiples=tuple(follows),
-        bounded=frozenset(single),
+        multiples=tuple(expansion.copies),
+        bounded=single,
     )
 
 

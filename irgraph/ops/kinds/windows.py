@@ -1,30 +1,50 @@
-"""Windows over images: convolutions, pools, resampling and padding."""
+"""Windows over images: pools, resampling and padding."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from fractions import Fraction
-from math import prod
+
+from msgspec.structs import replace
 
 from irgraph.ir.tensor import Tensor
-from irgraph.ops.call import Call, InvalidCallError
-from irgraph.ops.meaning import OPAQUE, ArgumentKey, Axes, Axis, Meaning, Result, Slope
-from irgraph.ops.operator import no_meaning, operators, uncounted
-from irgraph.ops.patterns import linear_sets, pattern
+from irgraph.ops.call import Call
+from irgraph.ops.meaning import (
+    IN_FIRST,
+    OPAQUE,
+    Arguments,
+    Axes,
+    Letters,
+    Meaning,
+    Result,
+    Slope,
+)
+from irgraph.ops.operator import operators
+from irgraph.ops.patterns import new_results, pattern
+from irgraph.ops.shapes import letters
 
 DIGIT = re.compile(r"([123])d")
 """The part of a name that has the number of axes of its windows."""
 
 
-def per_axis(call: Call, name: str, count: int, default: int) -> list[int]:
+def per_axis(
+    call: Call,
+    name: str,
+    count: int,
+    default: int,
+) -> list[int]:
     """Return an argument with one number per axis; a single number applies to all."""
-    numbers = list(call.numbers(name)) or [default]
-    return numbers if len(numbers) == count else numbers[:1] * count
+    numbers = call.numbers(name) or (default,)
+    if len(numbers) != count:
+        numbers = numbers[:1] * count
+    return list(numbers)
 
 
 def window_slopes(
-    images: Sequence[str], positions: Sequence[str], strides: Sequence[int]
+    images: Sequence[str],
+    positions: Sequence[str],
+    strides: Sequence[int],
 ) -> tuple[Slope, ...]:
     """Return how images and positions of windows grow together, axis by axis."""
     slopes: list[Slope] = []
@@ -34,179 +54,92 @@ def window_slopes(
     return tuple(slopes)
 
 
-def _names(prefix: str, count: int) -> tuple[str, ...]:
-    return tuple(f"{prefix}{i}" for i in range(count))
+class Windows:
+    """Letters of the axes of images and of the positions of windows over them.
 
-
-def _is_plain(call: Call) -> bool:
-    """Return whether a convolution is neither transposed nor in groups."""
-    return not call.flag("transposed") and call.number("groups", 1) == 1
-
-
-def _convolution(call: Call) -> Meaning | None:
-    """Return the meaning of a convolution: channels are summed, places are mixed."""
-    image, weight = call.inputs[:2]
-    rank = image.rank - 2
-    if rank < 1 or weight.rank != image.rank:
-        return None
-    places, positions, taps = _names("s", rank), _names("t", rank), _names("k", rank)
-    mixed = frozenset((*places, *positions, *taps))
-    if not _is_plain(call):
-        # channels of groups are shared in blocks; transposed weights lead with the image's channels
-        axes: list[Axes] = [("n", OPAQUE, *places), (OPAQUE,) * weight.rank]
-        axes += [(OPAQUE,) * tensor.rank for tensor in call.inputs[2:]]
-        result = Result(("n", OPAQUE, *positions))
-        data = frozenset({0}) if len(call.inputs) == 2 else frozenset({0, 2})
-        return Meaning(tuple(axes), (result,), mixed, (data,), sizes_by_torch=True)
-    operands: list[Axes] = [("n", "c", *places), ("o", "c", *taps)]
-    operands += [("o",)] * len(call.inputs[2:])
-    return Meaning(
-        operands=tuple(operands),
-        results=(Result(("n", "o", *positions)),) * len(call.outputs),
-        mixed=mixed,
-        linear=linear_sets(call, ("input self bias", "weight bias")),
-        slopes=window_slopes(places, positions, per_axis(call, "stride", rank, 1)),
-        fixed=frozenset(taps),
-    )
-
-
-def _convolution_gradient(call: Call) -> Meaning | None:
-    """Return the meaning of the gradients of a convolution, each of its own operands."""
-    image, weight = call.inputs[1:3]
-    rank = image.rank - 2
-    if rank < 1 or len(call.inputs) != 3:
-        return None
-    places, positions, taps = _names("s", rank), _names("t", rank), _names("k", rank)
-    mixed = frozenset((*places, *positions, *taps))
-    axes_of_image: Axes = ("n", "c", *places)
-    axes_of_weight: Axes = ("o", "c", *taps)
-    if not _is_plain(call):
-        axes_of_image = ("n", OPAQUE, *places)
-        axes_of_weight = (OPAQUE,) * weight.rank
-    axes_of_gradient: Axes = (
-        ("n", "o", *positions) if _is_plain(call) else ("n", OPAQUE, *positions)
-    )
-    choices = (
-        Result(axes_of_image, frozenset({0, 2})),
-        Result(axes_of_weight, frozenset({0, 1})),
-        Result(("o",) if _is_plain(call) else (OPAQUE,), frozenset({0})),
-    )
-    present = [isinstance(result, Tensor) for result in call.op.results]
-    arguments: dict[ArgumentKey, Axis] = {}
-    if _is_plain(call) and call.numbers("bias_sizes") == (weight.shape[0],):
-        arguments["bias_sizes", 0] = "o"
-    return Meaning(
-        operands=(axes_of_gradient, axes_of_image, axes_of_weight),
-        results=tuple(c for c, is_present in zip(choices, present, strict=False) if is_present),
-        mixed=mixed,
-        linear=(frozenset({0}),),
-        arguments=arguments,
-        slopes=window_slopes(places, positions, per_axis(call, "stride", rank, 1))
-        if _is_plain(call)
-        else (),
-        fixed=frozenset(taps),
-        sizes_by_torch=not _is_plain(call),
-    )
-
-
-def convolution_flops(image: Tensor, weight: Tensor, result: Tensor, transposed: bool) -> int:
-    """Return two operations for each tap of each position of each pair of channels."""
-    positions = (image if transposed else result).shape[2:]
-    return 2 * int(image.shape[0]) * prod(positions) * prod(weight.shape)
-
-
-def _forward_flops(call: Call) -> int:
-    image, weight = call.inputs[:2]
-    result = call.outputs[0]
-    transposed = call.arguments.get("transposed")
-    if transposed is None:
-        # a recording without arguments: derive it from the channels
-        transposed = result.shape[1] != weight.shape[0]
-    return convolution_flops(image, weight, result, bool(transposed))
-
-
-def _gradient_flops(call: Call) -> int:
-    """Return the operations of the gradients that are computed.
-
-    The weight's is a convolution of all places with all positions. Unlike torch's own count, it
-    has the channels of one group only.
+    Attributes:
+        samples: letters of the axes before the axes of images.
+        places: letters of the axes of images.
+        positions: letters of the axes of windows' positions.
+        images: the axes of samples and of images.
+        windows: the axes of results of windows.
     """
-    gradient, image, weight = call.inputs[:3]
-    transposed = bool(call.arguments["transposed"])
-    mask = call.arguments["output_mask"]
-    if not isinstance(mask, tuple):
-        raise InvalidCallError("output_mask is not recorded")
-    count = convolution_flops(gradient, weight, image, not transposed) if mask[0] else 0
-    if mask[1]:
-        positions = (image if transposed else gradient).shape[2:]
-        channels = int(gradient.shape[1]) * int(image.shape[1])
-        pairs = channels // call.number("groups", 1)
-        count += 2 * int(image.shape[0]) * prod(positions) * prod(weight.shape[2:]) * pairs
-    return count
+
+    def __init__(self, outer_rank: int, rank: int) -> None:
+        self.samples = letters(outer_rank, "n")
+        self.places = letters(rank, "s")
+        self.positions = letters(rank, "t")
+        self.images = (*self.samples, *self.places)
+        self.windows = (*self.samples, *self.positions)
+
+    @property
+    def mixed(self) -> Letters:
+        """The letters along which windows mix elements."""
+        return frozenset((*self.places, *self.positions))
+
+    def slopes(self, strides: Sequence[int]) -> tuple[Slope, ...]:
+        """Return how images and positions grow together."""
+        return window_slopes(self.places, self.positions, strides)
 
 
-def _cudnn_gradient_flops(call: Call) -> int:
-    """Return the operations of one gradient, of the image or of the weight."""
-    gradient, other = call.inputs[:2]
-    weight = call.outputs[0] if call.op.base.endswith("weight") else other
-    return 2 * int(gradient.shape[0]) * prod(gradient.shape[2:]) * prod(weight.shape)
-
-
-def _window_rank(call: Call) -> int:
-    """Return the number of axes along which the windows of a call move, from its name."""
+def _window_axes(call: Call, image: Tensor) -> Windows:
+    """Return the axes of windows that move along as many axes as the digit of a call's name."""
     match = DIGIT.search(call.op.base)
     assert match is not None
-    return int(match[1])
+    rank = int(match[1])
+    return Windows(image.rank - rank, rank)
+
+
+def _image(call: Call) -> Tensor:
+    """Return the image, which gradients have after the gradient of the result."""
+    return call.inputs[1] if call.is_gradient else call.inputs[0]
 
 
 def _pool(call: Call) -> Meaning | None:
     """Return the meaning of a pool over windows, and of its gradient."""
-    is_gradient = call.op.base.endswith("_backward")
-    image = call.inputs[1] if is_gradient else call.inputs[0]
-    rank = _window_rank(call)
-    leading = image.rank - rank
-    outer = _names("n", leading)
-    places, positions = _names("s", rank), _names("t", rank)
-    of_image: Axes = (*outer, *places)
-    of_windows: Axes = (*outer, *positions)
-    operands: tuple[Axes, ...]
-    results: tuple[Axes, ...]
-    if is_gradient:
-        operands = (of_windows, of_image, *(of_windows,) * len(call.inputs[2:]))
-        results = (of_image,)
-    else:
-        operands = (of_image,)
-        results = (of_windows,) * len(call.outputs)
+    axes = _window_axes(call, _image(call))
+    rank = len(axes.places)
     kernel = per_axis(call, "kernel_size", rank, 1)
-    explicit = per_axis(call, "stride", rank, 0)
-    strides = [stride or size for stride, size in zip(explicit, kernel, strict=True)]
-    is_linear = is_gradient or call.op.base.startswith("avg")
-    return Meaning(
-        operands=operands,
-        results=tuple(map(Result, results)),
-        mixed=frozenset((*places, *positions)),
-        linear=(frozenset({0}),) if is_linear else (),
-        slopes=window_slopes(places, positions, strides),
+    strides = per_axis(call, "stride", rank, 0)
+    steps = [stride or size for stride, size in zip(strides, kernel, strict=True)]
+    is_linear = call.is_gradient or call.op.base.startswith("avg")
+    meaning = Meaning(
+        operands=(axes.images,),
+        results=new_results(call, axes.windows),
+        mixed=axes.mixed,
+        linear=IN_FIRST if is_linear else (),
+        slopes=axes.slopes(steps),
+    )
+    return _gradient_of(meaning, call) if call.is_gradient else meaning
+
+
+def _gradient_of(meaning: Meaning, call: Call) -> Meaning:
+    """Return the meaning of a gradient, given the meaning of windows over an image.
+
+    Other operands, such as indices of maxima, have the axes of the windows.
+    """
+    (image,) = meaning.operands
+    windows = meaning.results[0].axes
+    others = (windows,) * len(call.inputs[2:])
+    return replace(
+        meaning,
+        operands=(windows, image, *others),
+        results=new_results(call, image),
     )
 
 
 def _adaptive_pool(call: Call) -> Meaning | None:
     """Return the meaning of a pool to a given size, and of its gradient."""
-    is_gradient = call.op.base.endswith("_backward")
-    image = call.inputs[1] if is_gradient else call.inputs[0]
-    rank = _window_rank(call)
-    outer, images = _names("n", image.rank - rank), _names("s", rank)
-    places: Axes = (*outer, *images)
-    pooled: Axes = (*outer, *(OPAQUE,) * rank)
-    operands = (pooled, places, *(pooled,) * len(call.inputs[2:])) if is_gradient else (places,)
-    result = places if is_gradient else pooled
-    is_linear = is_gradient or "_avg_" in call.op.base
-    return Meaning(
-        operands=operands,
-        results=(Result(result),) * len(call.outputs),
-        mixed=frozenset(images),
-        linear=(frozenset({0}),) if is_linear else (),
+    axes = _window_axes(call, _image(call))
+    sizes = (OPAQUE,) * len(axes.places)
+    is_linear = call.is_gradient or "_avg_" in call.op.base
+    meaning = Meaning(
+        operands=(axes.images,),
+        results=new_results(call, (*axes.samples, *sizes)),
+        mixed=frozenset(axes.places),
+        linear=IN_FIRST if is_linear else (),
     )
+    return _gradient_of(meaning, call) if call.is_gradient else meaning
 
 
 def _resampled(call: Call) -> Meaning | None:
@@ -214,15 +147,16 @@ def _resampled(call: Call) -> Meaning | None:
     rank = call.inputs[0].rank - 2
     if rank < 1:
         return None
-    places, positions = _names("s", rank), _names("t", rank)
-    axes: Axes = ("n", "c", *positions)
-    sizes = call.numbers("input_size")
-    arguments: dict[ArgumentKey, Axis] = {("input_size", i): axes[i] for i in range(len(sizes))}
+    windows = Windows(0, rank)
+    result = ("n", "c", *windows.positions)
+    arguments: Arguments = {}
+    for index in range(len(call.numbers("input_size"))):
+        arguments["input_size", index] = result[index]
     return Meaning(
-        operands=(("n", "c", *places),),
-        results=(Result(axes),),
-        mixed=frozenset((*places, *positions)),
-        linear=(frozenset({0}),),
+        operands=(("n", "c", *windows.places),),
+        results=(Result(result),),
+        mixed=windows.mixed,
+        linear=IN_FIRST,
         arguments=arguments,
         sizes_by_torch=True,
     )
@@ -230,33 +164,31 @@ def _resampled(call: Call) -> Meaning | None:
 
 def _extended(call: Call) -> Meaning | None:
     """Return the meaning of padding with elements of the operand, and of its gradient."""
-    is_gradient = call.op.base.endswith("_backward")
-    image = call.inputs[-1]
-    rank = _window_rank(call)
-    outer = _names("n", image.rank - rank)
-    places, positions = _names("s", rank), _names("t", rank)
-    of_image: Axes = (*outer, *places)
-    padded: Axes = (*outer, *positions)
-    return Meaning(
-        operands=(padded, of_image) if is_gradient else (of_image,),
-        results=(Result(of_image if is_gradient else padded),),
-        mixed=frozenset((*places, *positions)),
-        bounded=frozenset((*places, *positions)),
-        linear=(frozenset({0}),),
-        slopes=window_slopes(places, positions, [1] * rank),
+    axes = _window_axes(call, call.inputs[-1])
+    steps = [1] * len(axes.places)
+    meaning = Meaning(
+        operands=(axes.images,),
+        results=(Result(axes.windows),),
+        mixed=axes.mixed,
+        bounded=axes.mixed,
+        linear=IN_FIRST,
+        slopes=axes.slopes(steps),
     )
+    return _gradient_of(meaning, call) if call.is_gradient else meaning
 
 
 def _affine_grid(call: Call) -> Meaning | None:
     """Return the meaning of a grid of positions, of which each depends on its index."""
-    positions = _names("t", len(call.numbers("size")) - 2)
-    arguments: dict[ArgumentKey, Axis] = {("size", 0): "n"}
-    arguments |= {("size", i): axis for i, axis in enumerate(positions, 2)}
+    rank = len(call.numbers("size")) - 2
+    positions = letters(rank, "t")
+    arguments: Arguments = {("size", 0): "n"}
+    for index, axis in enumerate(positions, 2):
+        arguments["size", index] = axis
     return Meaning(
         operands=(("n", OPAQUE, OPAQUE),),
         results=(Result(("n", *positions, OPAQUE)),),
         mixed=frozenset(positions),
-        linear=(frozenset({0}),),
+        linear=IN_FIRST,
         arguments=arguments,
         sizes_by_torch=True,
     )
@@ -264,64 +196,38 @@ def _affine_grid(call: Call) -> Meaning | None:
 
 def _shuffled(call: Call) -> Meaning | None:
     """Return the meaning of channels that become pixels, or the reverse, within a sample."""
-    axes: Axes = (*_names("n", call.inputs[0].rank - 3), OPAQUE, OPAQUE, OPAQUE)
-    return Meaning((axes,), (Result(axes),), linear=(frozenset({0}),), sizes_by_torch=True)
+    samples = letters(call.inputs[0].rank - 3, "n")
+    axes: Axes = (*samples, OPAQUE, OPAQUE, OPAQUE)
+    return Meaning((axes,), (Result(axes),), linear=IN_FIRST, sizes_by_torch=True)
 
 
 def _padded(call: Call) -> Meaning | None:
     """Return the meaning of padding with a constant: padded axes grow as the operand's."""
-    operand = call.inputs[0]
+    rank = call.inputs[0].rank
     pads = call.numbers("pad")
-    axes: list[str] = []
-    padded: list[str] = []
-    for index in range(operand.rank):
-        axes.append(f"d{index}")
-        from_end = operand.rank - 1 - index
-        is_padded = any(pads[2 * from_end : 2 * from_end + 2])
-        padded.append(f"p{index}" if is_padded else f"d{index}")
-    changed = [(a, p) for a, p in zip(axes, padded, strict=True) if a != p]
-    value = call.arguments.get("value", 0)
+    axes = letters(rank)
+    result = list(axes)
+    slopes: list[Slope] = []
+    for index, axis in enumerate(axes):
+        first = 2 * (rank - 1 - index)
+        if any(pads[first : first + 2]):
+            result[index] = f"p{index}"
+            slopes += window_slopes([axis], [result[index]], [1])
+    changed = frozenset(axes).symmetric_difference(result)
+    is_linear = call.arguments.get("value", 0) == 0
     return Meaning(
-        operands=(tuple(axes),),
-        results=(Result(tuple(padded)),),
-        mixed=frozenset(letter for pair in changed for letter in pair),
-        linear=(frozenset({0}),) if value == 0 else (),
-        slopes=window_slopes([a for a, _ in changed], [p for _, p in changed], [1] * len(changed)),
+        operands=(axes,),
+        results=(Result(tuple(result)),),
+        mixed=changed,
+        linear=IN_FIRST if is_linear else (),
+        slopes=tuple(slopes),
     )
 
-
-CONVOLUTION = "n c *s!, o c *k!, o -> n o *t!"
 
 SAMPLED = "n c *s!, n *t _ -> n c *t"
 SAMPLED_GRADIENT = "n c *t, n c *s!, n *t _ -> n c *s!, n *t _"
 
 OPERATORS = {
-    **operators(
-        _convolution,
-        "convolution cudnn_convolution _convolution",
-        text=CONVOLUTION,
-        flops=_forward_flops,
-    ),
-    # these call one of the above, which counts
-    **operators(_convolution, "conv1d conv2d conv3d", text=CONVOLUTION),
-    **operators(
-        _convolution_gradient,
-        "convolution_backward",
-        text="n o *t!, n c *s!, o c *k! -> n c *s!, o c *k!, o",
-        flops=_gradient_flops,
-    ),
-    **operators(
-        no_meaning,
-        "cudnn_convolution_backward_input cudnn_convolution_backward_weight",
-        flops=_cudnn_gradient_flops,
-    ),
-    **operators(
-        no_meaning,
-        "cudnn_convolution_transpose cudnn_convolution_backward _conv_depthwise2d conv_depthwise3d "
-        "cudnn_convolution_transpose_backward convolution_overrideable "
-        "convolution_backward_overrideable",
-        flops=uncounted,
-    ),
     **operators(
         _pool,
         "max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d avg_pool2d_backward "

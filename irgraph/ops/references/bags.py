@@ -8,17 +8,19 @@ indices hash to.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import torch
 
-from irgraph.ops.references.tiers import EMPTY, SKIPPED, sets_of
+from irgraph.ops.references.tiers import EMPTY, SKIPPED, mark_hits, oldest_slot, sets_of
 
 Torch: TypeAlias = Any
 
 Tensors = Sequence[torch.Tensor]
 
-HASH_FACTOR, HASH_PRIME = 1_000_003, 2**61 - 1
+HASH_FACTOR = 1_000_003
+HASH_PRIME = 2**61 - 1
 
 
 def bag_probe(
@@ -32,26 +34,34 @@ def bag_probe(
 
     Marks are -1 for an index that must be read, and -2 for an index of a cached bag.
     """
-    slot_lists, mark_lists = [], []
+    slot_lists = []
+    mark_lists = []
     for directory, index, offset in zip(keys, indices, offsets, strict=True):
-        lists = bag_lists(index, offset, include_last_offset)
-        slots = [_slot(directory, bag, ways) for bag in lists]
-        slot_lists.append(torch.tensor(slots, dtype=torch.int64).view(len(lists)))
+        bags = bag_lists(index, offset, include_last_offset)
+        slots = [_slot(directory, bag, ways) for bag in bags]
+        slot_lists.append(torch.tensor(slots, dtype=torch.int64))
         marks = torch.full((len(index),), EMPTY, dtype=torch.int64)
         start = int(offset[0]) if len(offset) else 0
-        for slot, bag in zip(slots, lists, strict=True):
+        for slot, bag in zip(slots, bags, strict=True):
+            end = start + len(bag)
             if slot >= 0:
-                marks[start : start + len(bag)] = SKIPPED
-            start += len(bag)
+                marks[start:end] = SKIPPED
+            start = end
         mark_lists.append(marks)
     return slot_lists, mark_lists
 
 
-def bag_lists(index: Torch, offset: Torch, closed: bool) -> list[list[int]]:
+def bag_lists(
+    index: Torch,
+    offset: Torch,
+    closed: bool,
+) -> list[list[int]]:
     """Return the indices of each bag."""
-    ids, starts = index.tolist(), offset.tolist()
-    ends = starts[1:] if closed else [*starts[1:], len(ids)]
-    return [ids[a:b] for a, b in zip(starts, ends, strict=False)]
+    ids = index.tolist()
+    bounds = offset.tolist()
+    if not closed:
+        bounds.append(len(ids))
+    return [ids[start:end] for start, end in pairwise(bounds)]
 
 
 def set_of(indices: Sequence[int], sets: int) -> int:
@@ -64,13 +74,31 @@ def set_of(indices: Sequence[int], sets: int) -> int:
 
 def _slot(keys: torch.Tensor, bag: list[int], ways: int) -> int:
     """Return the slot of a bag, -1 if it is not cached; empty and too long bags never are."""
-    sets, wide = sets_of(len(keys), ways)
-    first = set_of(bag, sets) * wide
-    if bag and len(bag) <= keys.shape[1] - 2:
-        for slot in range(first, first + wide):
-            if keys[slot, 0] == len(bag) and keys[slot, 2 : 2 + len(bag)].tolist() == bag:
-                return slot
+    if not _fits(keys, bag):
+        return EMPTY
+    end = 2 + len(bag)
+    for slot in _slots_of(keys, bag, ways):
+        has_length = bool(keys[slot, 0] == len(bag))
+        if has_length and keys[slot, 2:end].tolist() == bag:
+            return slot
     return EMPTY
+
+
+def _fits(keys: torch.Tensor, bag: list[int]) -> bool:
+    """Return whether a bag can be cached: it has indices, and not too many."""
+    max_length = int(keys.shape[1]) - 2
+    return 0 < len(bag) <= max_length
+
+
+def _slots_of(
+    keys: torch.Tensor,
+    bag: list[int],
+    ways: int,
+) -> range:
+    """Return the slots of the set of a bag."""
+    sets, width = sets_of(len(keys), ways)
+    first = set_of(bag, sets) * width
+    return range(first, first + width)
 
 
 def bag_fill(
@@ -87,20 +115,11 @@ def bag_fill(
     """Cache pooled bags instead of the least recently, or least frequently, used ones."""
     tables = zip(keys, bags, indices, offsets, found, pooled, strict=True)
     for directory, values, index, offset, slots, pooled_bags in tables:
-        last_use = directory[:, 1]
-        stamp = int(last_use.max()) + 1 if last_use.numel() else 0
-        hits = slots[slots >= 0].unique()
-        last_use[hits] = stamp if policy == "lru" else last_use[hits] + 1
-        used_slots = set(hits.tolist())
-        for number, bag in enumerate(bag_lists(index, offset, include_last_offset)):
-            if int(slots[number]) < 0:
-                insert_bag(
-                    directory,
-                    values,
-                    bag,
-                    pooled_bags[number],
-                    (used_slots, stamp if policy == "lru" else 1, ways),
-                )
+        used_slots, stamp = mark_hits(directory[:, 1], slots, policy)
+        lists = bag_lists(index, offset, include_last_offset)
+        for slot, bag, pooled_bag in zip(slots, lists, pooled_bags, strict=True):
+            if int(slot) < 0:
+                insert_bag(directory, values, bag, pooled_bag, (used_slots, stamp, ways))
 
 
 def insert_bag(
@@ -115,14 +134,14 @@ def insert_bag(
     ``state`` has the slots used in this step, the bag's initial stamp, and the number of ways.
     """
     used_slots, stamp, ways = state
-    sets, wide = sets_of(len(keys), ways)
-    first = set_of(bag, sets) * wide
-    free = [slot for slot in range(first, first + wide) if slot not in used_slots]
-    if not bag or len(bag) > keys.shape[1] - 2 or not free or _slot(keys, bag, ways) >= 0:
+    if not _fits(keys, bag) or _slot(keys, bag, ways) >= 0:
         return
-    victim = min(free, key=lambda slot: (int(keys[slot, 0]) >= 0, int(keys[slot, 1])))
+    victim = oldest_slot(keys[:, 0], keys[:, 1], _slots_of(keys, bag, ways), used_slots)
+    if victim is None:
+        return
     keys[victim] = 0
-    keys[victim, 0], keys[victim, 1] = len(bag), stamp
+    keys[victim, 0] = len(bag)
+    keys[victim, 1] = stamp
     keys[victim, 2 : 2 + len(bag)] = torch.tensor(bag, dtype=keys.dtype)
     bags[victim] = pooled
     used_slots.add(victim)

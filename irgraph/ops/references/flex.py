@@ -35,19 +35,32 @@ def flex_attention(
     ``query`` is [batch, heads, length, width]; ``key`` and ``value`` may have fewer heads, and one
     sample for all. ``density`` is the share of blocks that the mask retains, used in pricing.
     """
-    working = torch.float64 if query.dtype == torch.float64 else torch.float32
-    key, value = (_expand_heads(tensor, query) for tensor in (key, value))
-    scores = (query.to(working) @ key.to(working).mT * scale).to(working)
-    names = {"s": scores, **index_tensors(scores.shape, scores.device), **_buffers_by_name(buffers)}
+    working = _working_type(query)
+    key = _expand_heads(key, query)
+    value = _expand_heads(value, query)
+    products = query.to(working) @ key.to(working).mT
+    scores = (products * scale).to(working)
+    names = index_tensors(scores.shape, scores.device)
+    names = {**names, **_buffers_by_name(buffers)}
     if score:
-        scores = evaluate(score, names, working).to(working).expand(scores.shape)
+        changed = evaluate(score, {"s": scores, **names}, working)
+        scores = changed.to(working).expand(scores.shape)
     if mask:
-        counts = evaluate(mask, {n: v for n, v in names.items() if n != "s"}, working)
-        scores = torch.where(counts, scores, torch.tensor(-math.inf, dtype=working))
-    out = torch._safe_softmax(scores, -1).to(query.dtype) @ value.to(query.dtype)
+        is_seen = evaluate(mask, names, working)
+        hidden = torch.tensor(-math.inf, dtype=working)
+        scores = torch.where(is_seen, scores, hidden)
+    weights = torch._safe_softmax(scores, -1).to(query.dtype)
+    out = weights @ value.to(query.dtype)
     sums = scores.logsumexp(-1) / math.log(2)
-    maxima = scores.max(-1)[0] / math.log(2) if max_scores else scores.new_empty(0)
+    maxima = scores.new_empty(0)
+    if max_scores:
+        maxima = scores.max(-1)[0] / math.log(2)
     return with_layout_of(out, query), sums, maxima
+
+
+def _working_type(query: Torch) -> torch.dtype:
+    """Return the element type in which scores are computed."""
+    return torch.float64 if query.dtype == torch.float64 else torch.float32
 
 
 def flex_attention_backward(
@@ -71,20 +84,26 @@ def flex_attention_backward(
         leaves = [t.detach().requires_grad_() for t in (query, key, value)]
         buffer_leaves = [t.detach().requires_grad_(i in learned) for i, t in enumerate(buffers)]
         sources = [*leaves, *(buffer_leaves[i] for i in learned)]
-        result, sums, _ = flex_attention(
-            *leaves, buffers=buffer_leaves, score=score, mask=mask, scale=scale, density=density
+        results = flex_attention(
+            *leaves,
+            buffers=buffer_leaves,
+            score=score,
+            mask=mask,
+            scale=scale,
+            density=density,
         )
-        results = [(result, grad_out), (sums, grad_logsumexp)]
-        results = [pair for pair in results if pair[1] is not None]
-        gradients = torch.autograd.grad(
-            [pair[0] for pair in results], sources, [pair[1] for pair in results], allow_unused=True
-        )
-    grads = [
-        torch.zeros_like(leaf) if grad is None else grad
-        for leaf, grad in zip(sources, gradients, strict=True)
-    ]
-    first = [with_layout_of(g, t) for g, t in zip(grads, (query, key, value), strict=False)]
-    return first[0], first[1], first[2], [grad.contiguous() for grad in grads[3:]]
+        outputs, grads = [results[0]], [grad_out]
+        if grad_logsumexp is not None:
+            outputs.append(results[1])
+            grads.append(grad_logsumexp)
+        gradients = torch.autograd.grad(outputs, sources, grads, materialize_grads=True)
+    of_query, of_key, of_value, *of_buffers = gradients
+    return (
+        with_layout_of(of_query, query),
+        with_layout_of(of_key, key),
+        with_layout_of(of_value, value),
+        [gradient.contiguous() for gradient in of_buffers],
+    )
 
 
 def _buffers_by_name(buffers: Sequence[Torch]) -> dict[str, Torch]:
@@ -100,9 +119,11 @@ def _expand_heads(tensor: Torch, query: Torch) -> Torch:
 def with_layout_of(result: Torch, template: Torch) -> Torch:
     """Return a result with the order of axes of a template, and the last axis innermost."""
     order = sorted(range(result.dim() - 1), key=lambda axis: -template.stride(axis))
-    strides, step = [0] * result.dim(), 1
-    for axis in reversed((*order, result.dim() - 1)):
-        strides[axis], step = step, step * result.shape[axis]
+    strides = [1] * result.dim()
+    step = result.shape[-1]
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= result.shape[axis]
     return result.new_empty_strided(result.shape, strides).copy_(result)
 
 
@@ -118,22 +139,33 @@ def attention_types(
     **_: object,
 ) -> tuple[Torch, Torch, Torch]:
     """Return results without elements; raise ``RuntimeError`` if the operands do not fit."""
-    heads, key_heads = query.shape[1], key.shape[1]
-    fits = query.dim() == key.dim() == value.dim() == 4 and query.shape[-1] == key.shape[-1]
-    fits = fits and key.shape[:3] == value.shape[:3] and key.shape[0] in (1, query.shape[0])
-    if not fits or not key_heads or heads % key_heads:
+    if not _fit(query, key, value):
         raise RuntimeError("flex_attention: query, key and value do not fit")
     sizes = dict(zip("bhqk", (*query.shape[:3], key.shape[2]), strict=True))
     buffer_by_name = _buffers_by_name(buffers)
-    for name, axis, place in (*lookups(score), *lookups(mask)):
-        if place in sizes and sizes[place] > buffer_by_name[name].shape[axis]:
-            shape = tuple(buffer_by_name[name].shape)
-            raise RuntimeError(f"flex_attention: {place} < {sizes[place]} is no row of {shape}")
-    kind = torch.float64 if query.dtype == torch.float64 else torch.float32
-    sums = query.new_empty(query.shape[:-1], dtype=kind)
-    maxima = query.new_empty(query.shape[:-1] if max_scores else (0,), dtype=kind)
-    result = query.new_empty((*query.shape[:-1], value.shape[-1]))
+    for name, axis, index in (*lookups(score), *lookups(mask)):
+        shape = buffer_by_name[name].shape
+        if index in sizes and sizes[index] > shape[axis]:
+            limit = f"{index} < {sizes[index]}"
+            raise RuntimeError(f"flex_attention: {limit} is no row of {tuple(shape)}")
+    kind = _working_type(query)
+    rows = query.shape[:-1]
+    sums = query.new_empty(rows, dtype=kind)
+    maxima = query.new_empty(rows if max_scores else (0,), dtype=kind)
+    result = query.new_empty((*rows, value.shape[-1]))
     return with_layout_of(result, query), sums, maxima
+
+
+def _fit(query: Torch, key: Torch, value: Torch) -> bool:
+    """Return whether the shapes of query, key and value fit each other."""
+    if not query.dim() == key.dim() == value.dim() == 4:
+        return False
+    if query.shape[-1] != key.shape[-1] or key.shape[:3] != value.shape[:3]:
+        return False
+    if key.shape[0] not in (1, query.shape[0]):
+        return False
+    key_heads = int(key.shape[1])
+    return key_heads > 0 and int(query.shape[1]) % key_heads == 0
 
 
 def gradient_types(
@@ -147,10 +179,9 @@ def gradient_types(
     **_: object,
 ) -> tuple[Torch, Torch, Torch, list[Torch]]:
     """Return gradients without elements."""
-    gradients = [with_layout_of(t.new_empty(t.shape), t) for t in (query, key, value)]
     return (
-        gradients[0],
-        gradients[1],
-        gradients[2],
-        [buffers[i].new_empty(buffers[i].shape) for i in learned],
+        with_layout_of(query, query),
+        with_layout_of(key, key),
+        with_layout_of(value, value),
+        [buffers[index].new_empty(buffers[index].shape) for index in learned],
     )

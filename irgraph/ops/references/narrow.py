@@ -27,9 +27,11 @@ def round_rows(values: Torch, kind: str = "i8") -> tuple[Torch, Torch]:
     A row's largest element is mapped to the largest number of the type, 127 in ``i8``: symmetric
     quantisation by row, as in torchao's dynamic ``i8`` and f8.
     """
-    wide, max_value = values.float(), MAX_VALUES[kind]
-    scales = wide.abs().amax(1).clamp(min=MIN_LARGEST) / max_value
-    return steps_of(wide / scales.unsqueeze(1), kind), scales
+    wide = values.float()
+    largest = wide.abs().amax(1).clamp(min=MIN_LARGEST)
+    scales = largest / MAX_VALUES[kind]
+    steps = steps_of(wide / scales.unsqueeze(1), kind)
+    return steps, scales
 
 
 def steps_of(values: Torch, kind: str) -> Torch:
@@ -45,32 +47,53 @@ def pad(values: Torch, sizes: tuple[int, ...]) -> Torch:
     return torch.nn.functional.pad(values.view(torch.int8), sizes).view(kind)
 
 
-def quantize_rows(self: torch.Tensor, columns: int, dtype: torch.dtype = torch.int8) -> Torch:
+def quantize_rows(
+    self: torch.Tensor,
+    columns: int,
+    dtype: torch.dtype = torch.int8,
+) -> Torch:
     """Return rows in a narrow type, padded to a number of columns, and each row's scale."""
-    kind = FROM_TORCH[str(dtype or torch.int8).removeprefix("torch.")]
+    torch_name = str(dtype or torch.int8)
+    kind = FROM_TORCH[torch_name.removeprefix("torch.")]
     steps, scales = round_rows(self, kind)
-    return pad(steps, (0, columns - steps.shape[1])), scales
+    padding = columns - steps.shape[1]
+    return pad(steps, (0, padding)), scales
 
 
-def quantize_static(self: torch.Tensor, columns: int, scale: float) -> Torch:
+def quantize_static(
+    self: torch.Tensor,
+    columns: int,
+    scale: float,
+) -> Torch:
     """Return rows as integers in steps of one scale, padded to a number of columns.
 
     Values beyond 127 steps are clamped.
     """
-    return pad(steps_of(self.float() / scale, "i8"), (0, columns - self.shape[1]))
+    steps = steps_of(self.float() / scale, "i8")
+    padding = columns - self.shape[1]
+    return pad(steps, (0, padding))
 
 
 def dequantize_columns(
-    self: torch.Tensor, columns: torch.Tensor, scale: float, bias: torch.Tensor | None = None
+    self: torch.Tensor,
+    columns: torch.Tensor,
+    scale: float,
+    bias: torch.Tensor | None = None,
 ) -> Torch:
     """Return sums of integers [M, N or more] times a scale of all rows and the columns' scales."""
-    scaled = self[:, : len(columns)].to(torch.float32) * scale * columns
+    sums = self[:, : len(columns)].to(torch.float32)
+    scaled = sums * scale * columns
     return scaled if bias is None else scaled + bias
 
 
-def linear_i4(self: torch.Tensor, weight: torch.Tensor, scales: torch.Tensor) -> Torch:
+def linear_i4(
+    self: torch.Tensor,
+    weight: torch.Tensor,
+    scales: torch.Tensor,
+) -> Torch:
     """Return rows in bf16 [M, K] times a weight in ``i4`` [N, K / 2], bf16 [M, N]."""
-    steps = torch.stack([weight & 15, weight >> 4], -1).flatten(1).to(torch.int32)
+    halves = torch.stack([weight & 15, weight >> 4], -1)
+    steps = halves.flatten(1).to(torch.int32)
     packed = torch.ops.aten._convert_weight_to_int4pack_for_cpu(steps, 1)
     multiply = torch.ops.aten._weight_int4pack_mm_for_cpu
     return multiply(self.contiguous(), packed, GROUP, scales.contiguous())
@@ -121,6 +144,9 @@ def bag_means(
     include_last_offset: bool = False,
 ) -> Torch:
     """Return sums of bags divided by their lengths; sums of empty bags are unchanged."""
-    end = offsets.new_tensor([indices.numel()])
-    ends = offsets if include_last_offset else torch.cat([offsets, end])
-    return self / ends.diff().clamp(min=1).unsqueeze(1)
+    bounds = offsets
+    if not include_last_offset:
+        end = offsets.new_tensor([indices.numel()])
+        bounds = torch.cat([offsets, end])
+    lengths = bounds.diff().clamp(min=1)
+    return self / lengths.unsqueeze(1)

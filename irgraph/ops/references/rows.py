@@ -36,10 +36,13 @@ def to_format(values: Torch, name: str) -> Torch:
     """
     wide = values.to(torch.float32)
     if name in SCALED:
-        return (wide / scale_of(wide, name)).to(torch_type(name))
+        scaled = wide / scale_of(wide, name)
+        return scaled.to(torch_type(name))
     if not FORMATS[name].packed:
         return wide.to(torch_type(name))
-    return _byte_rows(wide) if name == "i8" else _packed_rows(wide, FORMATS[name].bits)
+    if name == "i8":
+        return _byte_rows(wide)
+    return _packed_rows(wide, FORMATS[name].bits)
 
 
 def expand(table: Torch, mapping: Torch) -> Torch:
@@ -50,19 +53,27 @@ def expand(table: Torch, mapping: Torch) -> Torch:
     return expanded
 
 
-def from_format(rows: Torch, name: str, scale: Torch = None) -> Torch:
+def from_format(
+    rows: Torch,
+    name: str,
+    scale: Torch = None,
+) -> Torch:
     """Return rows in a format as f32 [E, D]; ``scale`` is the scale of a table in f8."""
     if name in SCALED:
         return rows.to(torch.float32) * scale
     if not FORMATS[name].packed:
         return rows.to(torch.float32)
-    bits, scales = FORMATS[name].bits, FORMATS[name].scales
+    bits = FORMATS[name].bits
+    scales = FORMATS[name].scales
+    max_step = 2**bits - 1
     packed = rows[:, :-scales]
-    steps = torch.stack([packed >> shift & 2**bits - 1 for shift in range(0, 8, bits)], -1)
+    columns = [packed >> shift & max_step for shift in range(0, 8, bits)]
+    steps = torch.stack(columns, -1).flatten(1)
     kind = torch.float32 if scales == 8 else torch.float16
     factors = rows[:, -scales:].contiguous().view(kind).double()
     # the kernels multiply and add with one rounding: in f64 the product is exact
-    return (steps.flatten(1).double() * factors[:, :1] + factors[:, 1:]).float()
+    scaled = steps.double() * factors[:, :1]
+    return (scaled + factors[:, 1:]).float()
 
 
 def scale_of(values: Torch, name: str) -> Torch:
@@ -70,17 +81,25 @@ def scale_of(values: Torch, name: str) -> Torch:
 
     FBGEMM's tables in f8 have one exponent bias for all rows and do not contain a scale.
     """
-    largest = values.abs().amax().clamp(min=torch.finfo(torch.float32).tiny)
-    return torch.exp2(torch.ceil(torch.log2(largest / MAX_VALUES[name]))).view(1)
+    smallest_number = torch.finfo(torch.float32).tiny
+    largest = values.abs().amax().clamp(min=smallest_number)
+    power = torch.log2(largest / MAX_VALUES[name])
+    return torch.exp2(power.ceil()).view(1)
 
 
 def _byte_rows(values: Torch) -> Torch:
     """Return rows of bytes, followed by scale and bias in f32."""
-    low, high = values.amin(1, keepdim=True), values.amax(1, keepdim=True)
-    span = high - low
-    steps = ((values - low) * (255.0 / (span + EPSILON))).round().to(torch.uint8)
-    scales = torch.cat([span / 255.0, low], 1).contiguous().view(torch.uint8)
-    return torch.cat([steps, scales], 1)
+    low = values.amin(1, keepdim=True)
+    span = values.amax(1, keepdim=True) - low
+    factor = 255.0 / (span + EPSILON)
+    steps = ((values - low) * factor).round()
+    return _with_scales(steps.to(torch.uint8), span / 255.0, low)
+
+
+def _with_scales(steps: Torch, scale: Torch, bias: Torch) -> Torch:
+    """Return rows of bytes, followed by the bytes of a scale and a bias."""
+    factors = torch.cat([scale, bias], 1).contiguous()
+    return torch.cat([steps, factors.view(torch.uint8)], 1)
 
 
 def _packed_rows(values: Torch, bits: int) -> Torch:
@@ -91,10 +110,10 @@ def _packed_rows(values: Torch, bits: int) -> Torch:
     scale = torch.where(span == 0, 1.0, span / max_step).half().float()
     unusable = (scale == 0) | (1 / scale).isinf()
     scale = torch.where(unusable, 1.0, scale)
-    steps = ((values - low) * (1 / scale)).round().clamp(0, max_step).to(torch.uint8)
-    groups = steps.unflatten(1, (-1, 8 // bits))
+    factor = 1 / scale
+    steps = ((values - low) * factor).round().clamp(0, max_step)
+    groups = steps.to(torch.uint8).unflatten(1, (-1, 8 // bits))
     packed = torch.zeros_like(groups[..., 0])
     for position in range(8 // bits):
         packed |= groups[..., position] << position * bits
-    scales = torch.cat([scale.half(), low.half()], 1).contiguous().view(torch.uint8)
-    return torch.cat([packed, scales], 1)
+    return _with_scales(packed, scale.half(), low.half())

@@ -7,7 +7,7 @@ number.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, TypeAlias
 
 import torch
@@ -21,9 +21,11 @@ Torch: TypeAlias = Any
 
 Tensors = Sequence[torch.Tensor]
 
-EMPTY, SKIPPED = -1, -2
-"""Values instead of a slot: no slot contains the row; the row is not needed, as its bag is
-cached."""
+EMPTY = -1
+"""A value instead of a slot: no slot contains the row."""
+
+SKIPPED = -2
+"""A value instead of a slot: the row is not needed, as its bag is cached."""
 
 
 def sets_of(slots: int, ways: int) -> tuple[int, int]:
@@ -33,16 +35,18 @@ def sets_of(slots: int, ways: int) -> tuple[int, int]:
 
 
 def tier_probe(
-    directories: Tensors, indices: Tensors, wanted: Tensors = (), ways: int = 32
+    directories: Tensors,
+    indices: Tensors,
+    wanted: Tensors = (),
+    ways: int = 32,
 ) -> list[Torch]:
     """Return the slot of each index's row, -1 if it is not cached, -2 if it is not needed."""
     slot_lists = []
     for number, (directory, index) in enumerate(zip(directories, indices, strict=True)):
         sets, wide = sets_of(directory.shape[1], ways)
         row_sets = index.long() % sets
-        matches = directory[0][: sets * wide].view(sets, wide)[row_sets] == index.long().unsqueeze(
-            1
-        )
+        rows = directory[0][: sets * wide].view(sets, wide)
+        matches = rows[row_sets] == index.long().unsqueeze(1)
         slot = row_sets * wide + matches.int().argmax(1)
         slots = torch.where(matches.any(1), slot, EMPTY)
         if wanted:
@@ -51,7 +55,12 @@ def tier_probe(
     return slot_lists
 
 
-def tier_read(weights: Tensors, indices: Tensors, slots: Tensors = (), **_: object) -> list[Torch]:
+def tier_read(
+    weights: Tensors,
+    indices: Tensors,
+    slots: Tensors = (),
+    **_: object,
+) -> list[Torch]:
     """Return the rows of indices without a slot, zeros for the others."""
     slot_lists = slots or [torch.full_like(index, EMPTY) for index in indices]
     read = []
@@ -59,7 +68,8 @@ def tier_read(weights: Tensors, indices: Tensors, slots: Tensors = (), **_: obje
         table = _movable(weight)
         rows = table.new_zeros(index.numel(), weight.shape[1])
         missing = slot == EMPTY
-        rows[missing] = table[index[missing].long()]
+        missing_rows = index[missing].long()
+        rows[missing] = table[missing_rows]
         read.append(rows.view(weight.dtype))
     return read
 
@@ -86,21 +96,25 @@ def tier_pool(
     ``kinds`` are the rows' formats, ``""`` for plain elements; ``scales`` are the scales of f8
     tables. Bags with a slot in ``found`` are copied from the cached ``bags``.
     """
-    results, table_scales = [], iter(scales)
+    results = []
+    table_scales = iter(scales)
     formats = kinds or ("",) * len(staged)
     for number, (rows, offset, kind) in enumerate(zip(staged, offsets, formats, strict=True)):
         if held:
-            slot = slots[number]
-            cached = _movable(held[number])[slot.clamp(min=0)]
-            merged = torch.where((slot >= 0).unsqueeze(1), cached, _movable(rows))
+            merged = _with_cached(_movable(rows), _movable(held[number]), slots[number])
             rows = merged.view(rows.dtype)
         scale = next(table_scales) if kind in SCALED else None
         table_bags = _bags(rows, offset, kind, scale, mode, include_last_offset)
         if found:
-            hits = (found[number] >= 0).unsqueeze(1)
-            table_bags = torch.where(hits, bags[number][found[number].clamp(min=0)], table_bags)
+            table_bags = _with_cached(table_bags, bags[number], found[number])
         results.append(table_bags)
     return results
+
+
+def _with_cached(rows: Torch, cached: Torch, slots: Torch) -> Torch:
+    """Return rows, but cached ones for rows with a slot."""
+    is_cached = (slots >= 0).unsqueeze(1)
+    return torch.where(is_cached, cached[slots.clamp(min=0)], rows)
 
 
 def pooled_types(
@@ -115,25 +129,34 @@ def pooled_types(
     formats = kinds or ("",) * len(staged)
     for rows, offset, kind in zip(staged, offsets, formats, strict=True):
         width = rows.shape[1]
-        if kind in FORMATS and FORMATS[kind].packed:
-            width = (width - FORMATS[kind].scales) * FORMATS[kind].elements_per_byte
+        row_format = FORMATS.get(kind)
+        if row_format is not None and row_format.packed:
+            width = (width - row_format.scales) * row_format.elements_per_byte
         dtype = torch.float32 if kind else rows.dtype
-        shape = (len(offset) - include_last_offset, width)
-        results.append(rows.new_empty(shape, dtype=dtype))
+        count = len(offset) - include_last_offset
+        results.append(rows.new_empty((count, width), dtype=dtype))
     return results
 
 
-def _bags(rows: Torch, offset: Torch, kind: str, scale: Torch, mode: int, closed: bool) -> Torch:
+def _bags(
+    rows: Torch,
+    offset: Torch,
+    kind: str,
+    scale: Torch,
+    mode: int,
+    closed: bool,
+) -> Torch:
     """Return the bags of rows of one table, by the lookup for their format."""
     positions = torch.arange(len(rows), dtype=offset.dtype)
     if not kind:
-        return torch.ops.aten._embedding_bag(
-            rows, positions, offset, False, mode, False, None, closed
-        )[0]
+        look_up = torch.ops.aten._embedding_bag
+        results = look_up(rows, positions, offset, False, mode, False, None, closed)
+        return results[0]
     if kind not in LOOKUPS:
         return embedding_bag_rows(rows, positions, offset, scale, None, closed)
-    lookup = getattr(torch.ops.quantized, LOOKUPS[kind].partition(".")[2])
-    return lookup(rows, positions, offset, include_last_offset=closed)
+    _, _, name = LOOKUPS[kind].partition(".")
+    look_up = getattr(torch.ops.quantized, name)
+    return look_up(rows, positions, offset, include_last_offset=closed)
 
 
 def tier_fill(
@@ -149,14 +172,44 @@ def tier_fill(
 
     Rows found in this step are not evicted; a row is not cached if its set has no other slot.
     """
-    for directory, rows, index, slot, read in zip(
-        directories, held, indices, slots, staged, strict=True
-    ):
-        last_use = directory[1]
-        stamp = int(last_use.max()) + 1 if last_use.numel() else 0
-        hits = slot[slot >= 0].unique()
-        last_use[hits] = stamp if policy == "lru" else last_use[hits] + 1
-        _insert_rows(directory, rows, index, slot, read, (set(hits.tolist()), stamp, policy, ways))
+    tables = zip(directories, held, indices, slots, staged, strict=True)
+    for directory, rows, index, slot, read in tables:
+        used_slots, stamp = mark_hits(directory[1], slot, policy)
+        _insert_rows(directory, rows, index, slot, read, (used_slots, stamp, ways))
+
+
+def mark_hits(
+    uses: torch.Tensor,
+    slots: torch.Tensor,
+    policy: str,
+) -> tuple[set[int], int]:
+    """Mark slots as used in this step; return them, and the stamp of a new row or bag.
+
+    ``uses`` has the time of each slot's last use, or the number of uses.
+    """
+    hits = slots[slots >= 0].unique()
+    used_slots = set(hits.tolist())
+    if policy != "lru":
+        uses[hits] += 1
+        return used_slots, 1
+    stamp = int(uses.max()) + 1 if uses.numel() else 0
+    uses[hits] = stamp
+    return used_slots, stamp
+
+
+def oldest_slot(
+    contents: torch.Tensor,
+    uses: torch.Tensor,
+    slots: Sequence[int],
+    used_slots: Set[int],
+) -> int | None:
+    """Return the slot to fill: an empty one, or else the least used; ``None`` if all are in use."""
+    free = [slot for slot in slots if slot not in used_slots]
+
+    def age(slot: int) -> tuple[bool, int]:
+        return int(contents[slot]) >= 0, int(uses[slot])
+
+    return min(free, key=age, default=None)
 
 
 def _insert_rows(
@@ -165,23 +218,26 @@ def _insert_rows(
     index: torch.Tensor,
     slot: torch.Tensor,
     read: torch.Tensor,
-    state: tuple[set[int], int, str, int],
+    state: tuple[set[int], int, int],
 ) -> None:
     """Insert each row that was read into its set, once.
 
-    ``state`` has the slots used in this step, the current stamp, the policy and the ways.
+    ``state`` has the slots used in this step, the stamp of a new row and the ways.
     """
-    used_slots, stamp, policy, ways = state
-    sets, wide = sets_of(directory.shape[1], ways)
+    used_slots, stamp, ways = state
+    contents, uses = directory
+    sets, width = sets_of(directory.shape[1], ways)
     seen: set[int] = set()
-    for position in (slot == EMPTY).nonzero().view(-1).tolist():
+    missing = (slot == EMPTY).nonzero().view(-1)
+    for position in missing.tolist():
         row = int(index[position])
-        first = row % sets * wide
-        free = [s for s in range(first, first + wide) if s not in used_slots]
-        if row in seen or not free:
+        first = row % sets * width
+        slots = range(first, first + width)
+        victim = oldest_slot(contents, uses, slots, used_slots)
+        if row in seen or victim is None:
             continue
         seen.add(row)
-        victim = min(free, key=lambda s: (int(directory[0, s]) >= 0, int(directory[1, s])))
-        directory[0, victim], directory[1, victim] = row, stamp if policy == "lru" else 1
+        contents[victim] = row
+        uses[victim] = stamp
         rows[victim] = read[position]
         used_slots.add(victim)

@@ -19,24 +19,26 @@ MAX_LISTED_OVERLOADS = 3
 
 def schema_error(op: Op, schemas: Sequence[Schema]) -> str:
     """Return the reason why no overload accepts a call, ``""`` if one does."""
-    schemas = schemas if op.written else _without_out(schemas)
+    if not op.written:
+        schemas = _without_out(schemas)
     accepting = [schema for schema in schemas if accepts(schema, op)]
     if not accepting:
         return _argument_error(op, schemas)
-    marked = op.written & {tensor.name for tensor in op.inputs}
+    operand_names = {tensor.name for tensor in op.inputs}
+    marked = op.written & operand_names
     matching = [schema for schema in accepting if written_by(schema, op) == marked]
     if not matching:
         return _write_error(marked, written_by(accepting[0], op))
+    count = len(op.results)
     max_returns = max(len(schema.returns) for schema in matching)
-    return (
-        f"gives {_results(max_returns)}, not {len(op.results)}"
-        if len(op.results) > max_returns
-        else ""
-    )
+    if count > max_returns:
+        return f"gives {_counted(max_returns, 'result')}, not {count}"
+    return ""
 
 
-def _results(count: int) -> str:
-    return f"{count or 'no'} result{'s' * (count != 1)}"
+def _counted(count: int, noun: str) -> str:
+    suffix = "" if count == 1 else "s"
+    return f"{count or 'no'} {noun}{suffix}"
 
 
 def _argument_error(op: Op, schemas: Sequence[Schema]) -> str:
@@ -44,40 +46,47 @@ def _argument_error(op: Op, schemas: Sequence[Schema]) -> str:
     for name in op.attributes:
         if name not in argument_names:
             return f"has no argument {name}"
+    count = len(op.operands)
     max_operands = max(len(schema.arguments) for schema in schemas)
-    if len(op.operands) > max_operands:
-        limit = f"{max_operands} operand{'s' * (max_operands != 1)}"
-        return f"takes {limit} at most, not {len(op.operands)}"
+    if count > max_operands:
+        suffix = "" if max_operands == 1 else "s"
+        return f"takes {max_operands} operand{suffix} at most, not {count}"
     missing = [_missing(schema, op) for schema in schemas]
-    return (
-        f"lacks its argument {missing[0]}" if all(missing) else "its operands do not fit its schema"
-    )
+    if all(missing):
+        return f"lacks its argument {missing[0]}"
+    return "its operands do not fit its schema"
 
 
 def _missing(schema: Schema, op: Op) -> str:
     """Return the name of the first missing required argument, ``""`` if none is missing."""
     for argument in schema.arguments[len(op.operands) :]:
-        if argument.default is None and argument.name not in op.attributes:
+        is_required = argument.default is None
+        if is_required and argument.name not in op.attributes:
             return argument.name
     return ""
 
 
 def _write_error(marked: frozenset[str], written: frozenset[str]) -> str:
-    unmarked = sorted(written - marked)
+    unmarked = written - marked
     if unmarked:
-        return f"writes %{unmarked[0]}, which is not marked: %{unmarked[0]}!"
+        name = min(unmarked)
+        return f"writes %{name}, which is not marked: %{name}!"
     return f"only reads %{min(marked - written)}, which is marked as written"
 
 
 def usage(schemas: Sequence[Schema]) -> str:
     """Return the signatures of an op's overloads, for a hint."""
-    calls = [f"{s.name}({', '.join(a.name for a in s.arguments)})" for s in _without_out(schemas)]
-    return "; ".join(list(dict.fromkeys(calls))[:MAX_LISTED_OVERLOADS])
+    signatures: dict[str, None] = {}
+    for schema in _without_out(schemas):
+        names = [argument.name for argument in schema.arguments]
+        signatures[f"{schema.name}({', '.join(names)})"] = None
+    return "; ".join(list(signatures)[:MAX_LISTED_OVERLOADS])
 
 
 def _without_out(schemas: Sequence[Schema]) -> Sequence[Schema]:
     """Return the overloads without an ``out`` argument, or else all overloads."""
-    return [s for s in schemas if not any(a.name == "out" for a in s.arguments)] or schemas
+    remaining = [schema for schema in schemas if not schema.has_out]
+    return remaining or schemas
 
 
 def result_devices(op: Op) -> set[str]:
@@ -85,7 +94,8 @@ def result_devices(op: Op) -> set[str]:
 
     These are the devices in its attributes, or else the devices of its operands.
     """
-    devices = {str(value) for value in op.attributes.values() if isinstance(value, DeviceRef)}
+    values = op.attributes.values()
+    devices = {str(value) for value in values if isinstance(value, DeviceRef)}
     return devices or {tensor.device for tensor in op.inputs}
 
 
@@ -93,7 +103,8 @@ def overwritten_operand(op: Op, result: Tensor) -> Tensor | None:
     """Return an operand whose bytes a result overlaps although the op only allocates results."""
     if may_alias(op.name):
         return None
-    return next((tensor for tensor in op.inputs if overlap(result, tensor)), None)
+    overlapping = (tensor for tensor in op.inputs if overlap(result, tensor))
+    return next(overlapping, None)
 
 
 def shape_error(op: Op) -> str:
@@ -116,21 +127,32 @@ def call_error(op: Op) -> str:
 
 
 def _write_conflict(op: Op) -> str:
-    for tensor in op.inputs if op.written else ():
-        if tensor.name not in op.written:
-            continue
-        pairs = zip(tensor.shape, tensor.strides or (), strict=False)
-        if any(step == 0 and size > 1 for size, step in pairs):
+    if not op.written:
+        return ""
+    written = [tensor for tensor in op.inputs if tensor.name in op.written]
+    for tensor in written:
+        if _repeats_elements(tensor):
             return f"writes %{tensor.name}, several elements of which are the same bytes"
-        for other in op.inputs if is_tagged(op.name) else ():
+        if not is_tagged(op.name):
+            continue
+        for other in op.inputs:
             if _overlap_partially(tensor, other):
-                return (
-                    f"writes %{tensor.name}, which shares some bytes with its operand %{other.name}"
-                )
+                conflict = f"shares some bytes with its operand %{other.name}"
+                return f"writes %{tensor.name}, which {conflict}"
     return ""
+
+
+def _repeats_elements(tensor: Tensor) -> bool:
+    if tensor.strides is None:
+        return False
+    pairs = zip(tensor.shape, tensor.strides, strict=False)
+    return any(step == 0 and size > 1 for size, step in pairs)
 
 
 def _overlap_partially(a: Tensor, b: Tensor) -> bool:
     """Return whether two contiguous tensors share bytes, as different elements."""
-    same = (a.offset, a.shape, a.strides, a.dtype) == (b.offset, b.shape, b.strides, b.dtype)
-    return not same and a.contiguous and b.contiguous and overlap(a, b)
+    if not a.contiguous or not b.contiguous or not overlap(a, b):
+        return False
+    first = (a.offset, a.shape, a.strides, a.dtype)
+    second = (b.offset, b.shape, b.strides, b.dtype)
+    return first != second

@@ -1,0 +1,1 @@
+"""Rules that every graph must obey, by their subject; ``verify`` applies them."""
