@@ -8,7 +8,8 @@ import pytest
 
 from irgraph.capture.lower import lower_file
 from irgraph.execute.type_check import type_findings
-from irgraph.ops.verify import unknown, verify
+from irgraph.ops.rules.calls import unknown
+from irgraph.ops.verify import verify
 from tests.language.models import model
 
 HEAD = "input %x : f32[B, 32] in $x\ninput %w : f32[32, 8] in $w\ninput %i : i64[7] in $i\n"

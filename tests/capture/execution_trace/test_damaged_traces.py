@@ -16,7 +16,8 @@ from irgraph.capture.execution_trace import lower_execution_trace
 from irgraph.capture.live import capture
 from irgraph.cli.main import main
 from irgraph.ir.op import Op
-from irgraph.ops.verify import Finding, verify
+from irgraph.ops.rules.finding import Finding
+from irgraph.ops.verify import verify
 from irgraph.text import IrgraphError, parse, print_graph
 from irgraph.text.builder import MAX_DEPTH
 from tests.capture.execution_trace import fuzz
