@@ -26,6 +26,14 @@ from irgraph.capture.emulate.tensors.types import tensor_types
 
 CARD = "the program reads properties of its card: those of {}; --card emulates another one"
 
+CONVERSIONS = frozenset(
+    ("to", "type", "type_as", "float", "double", "half", "bfloat16", "contiguous", "cuda", "cpu")
+)
+"""Methods of tensors that return the tensor itself if it needs no conversion."""
+
+WRAPPER_CONVERSION = "irgraph.conversion#"
+"""Label of a conversion of a tensor that wraps another: it may do nothing."""
+
 
 class DeviceTranslator:
     """Translates devices in the arguments and results of torch's functions.
@@ -55,16 +63,17 @@ class DeviceTranslator:
 
     def call(self, func: Torch, args: Torch, kwargs: Mapping[str, Torch]) -> Torch:
         """Call a torch function with ``meta`` for ``cuda``."""
-        replacement = self.replacements.get(func)
-        if replacement is not None:
-            return replacement(*args, **kwargs)
-        args = tuple(map(self.translate, args))
-        kwargs = {name: self.translate(value) for name, value in kwargs.items()}
-        if "device" in kwargs:
-            kwargs["device"] = self.translate(_device_name(kwargs["device"]))
-        pinned = kwargs.pop("pin_memory", False)
-        result = func(*args, **kwargs)
-        return result.pin_memory() if pinned and result.device.type == "cpu" else result
+        with _conversion_label(func, args):
+            replacement = self.replacements.get(func)
+            if replacement is not None:
+                return replacement(*args, **kwargs)
+            args = tuple(map(self.translate, args))
+            kwargs = {name: self.translate(value) for name, value in kwargs.items()}
+            if "device" in kwargs:
+                kwargs["device"] = self.translate(_device_name(kwargs["device"]))
+            pinned = kwargs.pop("pin_memory", False)
+            result = func(*args, **kwargs)
+            return result.pin_memory() if pinned and result.device.type == "cpu" else result
 
     def translate(self, value: Torch) -> Torch:
         """Return ``meta`` for a value that names ``cuda``, any other value unchanged."""
@@ -83,6 +92,17 @@ class DeviceTranslator:
             raise SecondDeviceError(f"a capture has one device, and the step names {device}")
         self.names_cuda = True
         return torch.device("meta")
+
+
+def _conversion_label(func: Torch, args: Torch) -> Torch:
+    """Return a label around a conversion of a tensor that wraps another, else nothing."""
+    from torch.autograd.profiler import record_function
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+    name = getattr(func, "__name__", "")  # a partial function has none
+    if name in CONVERSIONS and args and is_traceable_wrapper_subclass(args[0]):
+        return record_function(WRAPPER_CONVERSION)
+    return contextlib.nullcontext()
 
 
 def _replacements(translator: DeviceTranslator) -> dict[Torch, Callable[..., Torch]]:

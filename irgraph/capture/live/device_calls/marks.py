@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from irgraph.capture.common.nodes import MISSING_CALLER, RecordedNode, TraceTensor, saved_copies
 from irgraph.capture.common.resolve import tensors_in
+from irgraph.capture.emulate.cuda import WRAPPER_CONVERSION
 from irgraph.capture.emulate.flex.trace_score import ASIDE
 from irgraph.capture.live.device_calls.recorder import MARK, WRAPPER_MARK, CallRecord, Recording
 
@@ -112,6 +113,9 @@ def remove_marks(nodes: Sequence[RecordedNode]) -> list[RecordedNode]:
 
 
 def _unmark(node: RecordedNode) -> list[RecordedNode]:
+    if WRAPPER_CONVERSION in (node.name, *node.inputs[:1]):
+        # a call without others inside it did nothing
+        return remove_marks([child for child in node.children if child.children])
     if node.name.startswith(MARK) or (node.name == MODE and node.inputs[:1] == [ASIDE]):
         return []
     node.children = remove_marks(node.children)
