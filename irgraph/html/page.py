@@ -1,9 +1,10 @@
 """Self-contained HTML file of a report: a template, a style, scripts, and data as JSON.
 
-The content of a report is one value of plain records (``sections``), stored in the file as a block
-of JSON; the package's scripts draw it. Names from models and traces are therefore never markup:
-JSON cannot end the block, since ``<`` is escaped in it, and scripts set text, not HTML. A content
-security policy allows only the package's scripts, by their hashes, and no request.
+The content of a report is one value of plain records (``sections``). Its texts and tables are HTML
+(``static``); everything but the rows of tables is also in the file as a block of JSON, from which
+the package's scripts draw the rest. Names from models and traces are never markup: they are escaped
+in HTML, JSON cannot end the block, since ``<`` is escaped in it, and scripts set text, not HTML. A
+content security policy allows only the package's scripts, by their hashes, and no request.
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
+from html import escape
 from importlib import resources
 from string import Template
 from typing import Any
 
 import msgspec
+
+from irgraph.html.static import StaticPage
+from irgraph.html.values import visible_text
 
 SCRIPTS = (
     "base", "colours", "table", "figures", "slices", "draw", "lanes", "steer", "search", "charts",
@@ -49,14 +54,30 @@ class Page(msgspec.Struct, frozen=True):
 def page_html(page: Page) -> str:
     """Return a page as the text of an HTML file (UTF-8) that needs no other file."""
     style = asset("uplot/uPlot.min.css") + asset("page.css")
+    static = StaticPage()
+    bodies, specs = [], []
+    for section in page.sections:
+        body, spec = static.section(section)
+        bodies.append(body)
+        specs.append(spec)
     library, script = asset("uplot/uPlot.iife.min.js"), _script()
     return Template(asset("page.html")).substitute(
         policy=_policy(library, script),
         style=style,
-        data=island(msgspec.to_builtins(page)),
+        title=escape(visible_text(page.title)),
+        about=escape(visible_text(page.about)),
+        body="\n".join(bodies),
+        command=escape(visible_text(page.command)),
+        versions=escape(visible_text(versions_text(page.versions))),
+        data=island(msgspec.to_builtins(msgspec.structs.replace(page, sections=specs))),
         library=library,
         script=script,
     )
+
+
+def versions_text(versions: Mapping[str, str]) -> str:
+    """Return the names and versions of programs in one line."""
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def island(value: Any) -> str:  # noqa: ANN401  (any JSON value)

@@ -70,6 +70,20 @@ def test_no_text_becomes_markup(word: str) -> None:
     assert found == {word}
 
 
+def test_without_scripts_every_table_and_text_is_shown() -> None:
+    """Numbers with their units; what only scripts draw is named."""
+    read = Read(page_html(page("x")))
+    assert read.tables == {0: [[], ["x", 1.0, 2.0, 0.5, 4.0, -1.0]]} | {1: read.tables[0]}
+    for text in ("1.000 us", "0.0 KiB", "50.0 %", "-1.000 us", "1.000 us to 3.000 us"):
+        assert text in read.visible
+    assert read.visible.count("A drawing, which needs scripts.") == 4
+
+
+def test_rows_are_in_the_file_once() -> None:
+    table = sections.table("t", "t", [("name", "text")], [("a name of some length",)] * 3)
+    assert page_html(Page("t", "", [table])).count("a name of some length") == 3
+
+
 def texts(value: Any) -> list[str]:
     """Return the values of a record that are texts."""
     if isinstance(value, Mapping):

@@ -193,3 +193,18 @@ def test_fifty_thousand_slices_are_smooth(browser: Browser, tmp_path: Path) -> N
         assert page.inner_text("#s .count").startswith(f"{SLICES // 200 * 11} found")
         opened.calm()
         print(f"first paint {paint:.0f} ms, median frame {took:.1f} ms")  # noqa: T201
+
+
+def test_without_scripts_the_tables_are_there(browser: Browser, report: Path) -> None:
+    context = browser.chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(report.resolve().as_uri())
+    heads = page.locator("main table[data-number='0'] thead th").all_inner_texts()
+    rows = page.locator("main table[data-number='0'] tbody tr")
+    with browser.open(report) as opened:
+        table = opened.page.locator("table[data-number='0']")
+        assert heads == table.locator("thead th").all_inner_texts()
+        assert rows.count() == table.locator("tbody tr").count() > 3
+        assert not opened.page.locator("#static").count()
+    assert "need the scripts of this report" in page.inner_text("body")
+    context.close()

@@ -140,7 +140,7 @@ def test_names_of_a_model_are_no_markup() -> None:
     graph = irgraph.parse(model)
     plain = page_html(prediction_page(irgraph.predict(irgraph.parse(text), device="v100")))
     planted = Read(page_html(prediction_page(irgraph.predict(graph, device="v100"))))
-    assert planted.tags == Read(plain).tags
+    assert planted.markup == Read(plain).markup
     assert PAYLOAD in planted.data["title"]
     assert PAYLOAD in section(prediction_page(irgraph.predict(graph)), "timeline")["texts"]
 

@@ -38,6 +38,7 @@ function footerNode() {
     make("p", { class: "quiet", text: versions + ". Charts: uPlot (MIT)." }));
 }
 
+document.getElementById("static").remove();
 document.title = shown(data.title);
 document.body.append(make("a", { class: "skip", href: "#content", text: "Skip to the report" }), headerNode(), linksNode(),
   make("main", { id: "content" }, data.sections.map(sectionNode)), footerNode(), live);
