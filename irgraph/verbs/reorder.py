@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from irgraph.ir.edit import Edit
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import Op
+from irgraph.ir.op import Note, Op
 from irgraph.verbs.launch_order import adjacent_order, extreme_order, line
 from irgraph.verbs.refusal import CrossedError, RefusedError
 from irgraph.verbs.streams import on_streams
@@ -56,17 +57,45 @@ def reorder(
     moved_ops = tuple(s.ops[i] for i in s.moved_members(order))
     result = s.rearrange(order, placement in ("after", "earliest")) if moved_ops else graph
     members = [s.ops[i] for i in s.members]
+    threads = _threads(result, set(moved_ops), placement in ("after", "earliest"))
+    changes: dict[Op, dict[str, Any]] = {op: {"thread": name} for op, name in threads.items()}
     if assumed is not None:
-        result, members = _with_notes(result, members, assuming)
+        changes = {op: {**changes.get(op, {}), "notes": _notes(op, assuming)} for op in members}
+    if changes:
+        result, members = _with_changes(result, members, changes)
     if stream:
         result, _ = on_streams(result, [(op, stream) for op in members])
     return Move(result, moved_ops, assumed)
 
 
-def _with_notes(graph: Graph, members: Sequence[Op], reason: str) -> tuple[Graph, list[Op]]:
-    """Return the graph with the moved ops annotated with the assumption behind their position."""
+def _threads(graph: Graph, moved_ops: Collection[Op], follows: bool) -> dict[Op, str]:
+    """Return the thread of each moved op that another thread launches at its new position.
+
+    It is the thread of the op before it, or if not ``follows``, of the op after it.
+    """
+    threads: dict[Op, str] = {}
+    scopes = (graph.ops, *(op.body for op in graph.walk() if op.body)) if moved_ops else ()
+    for siblings in scopes:
+        thread = ""
+        for op in siblings if follows else reversed(siblings):
+            if op not in moved_ops:
+                thread = op.thread
+            elif thread and thread != op.thread:
+                threads[op] = thread
+    return threads
+
+
+def _notes(op: Op, reason: str) -> dict[str, Note]:
+    """Return an op's notes with the assumption behind its position."""
+    return {**op.notes, "assuming": reason}
+
+
+def _with_changes(
+    graph: Graph, members: Sequence[Op], changes: Mapping[Op, Mapping[str, Any]]
+) -> tuple[Graph, list[Op]]:
+    """Return the graph with changed fields of members, and the members in it."""
     edit = Edit(graph)
-    new_members = [replace(op, notes={**op.notes, "assuming": reason}) for op in members]
+    new_members = [replace(op, **changes.get(op, {})) for op in members]
     for old, new in zip(members, new_members, strict=True):
         edit.insert(new, before=old)
         edit.remove(old)

@@ -54,13 +54,15 @@ CHANGED = {
     " parallel-branches",
     "mlp": "fuse-adam fuse-epilogue fuse-optimizer hoist-h2d",
     "conv": "checkpoint fuse-optimizer hoist-h2d",
-    "transformer": "checkpoint fuse-adam fuse-add-norm fuse-bias-gelu fuse-optimizer",
-    "language-model": "checkpoint fuse-add-norm fuse-bias-gelu",
+    "transformer": "checkpoint fuse-adam fuse-add-norm fuse-bias-gelu fuse-optimizer"
+    " offload-activations",
+    "language-model": "checkpoint fuse-add-norm fuse-bias-gelu offload-activations",
     "resnet50": "checkpoint fuse-optimizer hoist-h2d",
     "lookups-first": "checkpoint early-bottom fuse-embedding fuse-epilogue fuse-optimizer hoist-h2d"
     " parallel-branches",
     "attention": "batch-gemm fuse-adam fuse-optimizer fuse-qkv hoist-h2d",
-    "llama": "checkpoint batch-gemm fuse-qkv fuse-rms-norm fuse-rotary fuse-swiglu hoist-h2d",
+    "llama": "checkpoint batch-gemm fuse-qkv fuse-rms-norm fuse-rotary fuse-swiglu hoist-h2d"
+    " offload-activations",
     "eager-attention": "checkpoint batch-gemm fuse-attention fuse-optimizer hoist-h2d",
 }
 """What else changes each model."""

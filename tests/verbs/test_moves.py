@@ -87,8 +87,9 @@ def test_no_move_turns_a_dependence_round(seed: int, to: str) -> None:
         assert anchor is not None
         return
     assert verify(done.graph) == []
-    after = {leaf: i for i, leaf in enumerate(done.graph.leaves())}
-    assert set(after) == set(leaves)
+    places = {leaf.identity: i for i, leaf in enumerate(done.graph.leaves())}
+    assert set(places) == {leaf.identity for leaf in leaves}
+    after = {leaf: places[leaf.identity] for leaf in leaves}
     for a, b in conflicts(leaves):
         assert after[leaves[a]] < after[leaves[b]]
     if anchor is not None:
@@ -256,3 +257,25 @@ def test_an_ops_stream_is_that_of_its_last_work() -> None:
     assert not streams.works(Op("aten.neg", (host,), (host,)))
     assert streams.works(Op("aten.to", (host,), (x,)))
     assert not streams.works(Op("sync.record", (), (x,)))
+
+
+THREADS = """model "threads" { format = 2 }
+
+device @gpu0 "v100"
+input %x : f32[8] in $x
+
+%a = aten.exp(%x) : f32[8] in $a
+%b = aten.neg(%a) : f32[8] in $b
+autograd.NegBackward0(%b) on backward phase backward {
+  %c = aten.abs(%b) : f32[8] in $c
+}
+%d = aten.sin(%a) : f32[8] in $d on backward phase backward
+return %c, %d
+"""
+
+
+@pytest.mark.parametrize(("placement", "thread"), [("earliest", "main"), ("latest", "backward")])
+def test_a_moved_op_is_launched_by_the_thread_of_its_neighbour(placement: str, thread: str) -> None:
+    graph = parse(THREADS)
+    after = reorder(graph, named(graph, "sin"), placement).graph
+    assert [op.thread for op in named(after, "sin")] == [thread]
