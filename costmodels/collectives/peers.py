@@ -34,37 +34,17 @@ from irgraph.ir.ranks import (
     peer_of,
     ranks_of,
 )
+from irgraph.ops.book import collective_of
+from irgraph.ops.operator import CollectiveKind
 
-OPS = {
-    "c10d.allreduce_": "all_reduce",
-    "c10d.allreduce_coalesced_": "all_reduce",
-    "c10d.alltoall_": "all_to_allv",
-    "c10d.alltoall_base_": "all_to_allv",
-    "c10d.allgather_": "all_gather",
-    "c10d.allgather_coalesced_": "all_gather",
-    "c10d._allgather_base_": "all_gather_base",
-    "c10d.allgather_into_tensor_coalesced_": "all_gather_base",
-    "c10d.reduce_scatter_": "reduce_scatter",
-    "c10d._reduce_scatter_base_": "reduce_scatter",
-    "c10d.reduce_scatter_tensor_coalesced_": "reduce_scatter",
-    "c10d.broadcast_": "broadcast",
-    "c10d.reduce_": "reduce",
-    "c10d.barrier": "all_reduce",
-    "c10d.send": "all_to_allv",
-    "c10d.recv_": "all_to_allv",
-    "_c10d_functional.all_reduce": "all_reduce",
-    "_c10d_functional.all_reduce_": "all_reduce",
-    "_c10d_functional.all_reduce_coalesced": "all_reduce",
-    "_c10d_functional.all_reduce_coalesced_": "all_reduce",
-    "_c10d_functional.all_to_all_single": "all_to_allv",
-    "_c10d_functional.all_gather_into_tensor": "all_gather_base",
-    "_c10d_functional.all_gather_into_tensor_coalesced": "all_gather_base",
-    "_c10d_functional.reduce_scatter_tensor": "reduce_scatter",
-    "_c10d_functional.reduce_scatter_tensor_coalesced": "reduce_scatter",
-    "_c10d_functional.broadcast": "broadcast",
-    "_c10d_functional.broadcast_": "broadcast",
+OTHER_CURVES = {
+    CollectiveKind.ALL_TO_ALL: "all_to_allv",
+    # a message between two ranks is half of an exchange
+    CollectiveKind.MESSAGE: "all_to_allv",
+    CollectiveKind.BARRIER: "all_reduce",
 }
-"""Collective by the op that starts it; a message between two ranks is half of an exchange."""
+"""Curves of collectives whose name no curve has."""
+
 
 PLATFORM_BY_BOARD = {
     "V100SXM2": "v100", "A100SXM4": "a100", "H10080GBHBM3": "h100", "H200": "h200", "B200": "b200",
@@ -116,7 +96,7 @@ class Peers(Struct, frozen=True):
     def curve(self, op: Op) -> Form:
         """Return the time of a collective op over bytes, for an op without ``missing_reason``."""
         peers = self.op_peers(op)
-        return find_curve(OPS[op.name], peers.ranks, peers.fabric, peers.local)
+        return find_curve(curve_name(op), peers.ranks, peers.fabric, peers.local)
 
     def pair_with(self, op: Op, peer: int) -> Peers:
         """Return the two ranks of an op that sends or receives; they may share a machine.
@@ -135,9 +115,11 @@ class Peers(Struct, frozen=True):
         peers, peer = self.op_peers(op), peer_of(op)
         if peer is not None and peers.ranks > 1:
             peers = self.pair_with(op, peer[1])
-        if op.name not in OPS:
+        if not curve_name(op):
             return "no curve of such an op was measured"
-        if op.name != "c10d.barrier" and {t.device for t in (*op.inputs, *op.outputs)} == {"cpu"}:
+        if collective_of(op.name) != CollectiveKind.BARRIER and {
+            t.device for t in (*op.inputs, *op.outputs)
+        } == {"cpu"}:
             return "it exchanges host memory, of which no curve was measured"
         if not peers.ranks:
             return "nothing says how many ranks take part (--ranks N, or the setting ranks)"
@@ -147,7 +129,7 @@ class Peers(Struct, frozen=True):
             names = ", ".join(platforms())
             hint = f"--fabric takes {names}, or a file that describes its links"
             return f"no collectives were measured on {peers.device} ({hint})"
-        return missing_curve_reason(OPS[op.name], peers.fabric, several=peers.local < peers.ranks)
+        return missing_curve_reason(curve_name(op), peers.fabric, several=peers.local < peers.ranks)
 
     def __str__(self) -> str:
         """Return the ranks and their source, such as ``16 ranks, 8 a machine, as given``."""
@@ -174,6 +156,14 @@ def peers_of(graph: Graph, device: str) -> Peers:
     )
 
 
+def curve_name(op: Op) -> str:
+    """Return the collective whose curve has an op's time, or else ``""``."""
+    collective = collective_of(op.name)
+    if collective is None:
+        return ""
+    return OTHER_CURVES.get(collective, str(collective))
+
+
 def message_bytes(op: Op) -> int:
     """Return the bytes of an op's message as its collective's curve counts them.
 
@@ -192,7 +182,7 @@ def sent_bytes(op: Op, peers: Peers) -> float:
     This is the link's share of the message (``traffic``). For an all-to-all it is the bytes for
     other ranks, with an equal share for each rank if the split is unknown.
     """
-    kind = OPS[op.name]
+    kind = curve_name(op)
     if kind != "all_to_allv":
         return traffic(kind, peers.ranks) * message_bytes(op)
     inputs = op.operands[:1] if op.name.startswith("_c10d_functional") else op.operands[1:2]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from costmodels.collectives.load import find_curve
-from costmodels.collectives.peers import OPS, message_bytes, sent_bytes
+from costmodels.collectives.peers import curve_name, message_bytes, sent_bytes
 from costmodels.formulas.machine import Machine, Rule, no_kernels
 from irgraph.ir.cost import COLLECTIVE, Kernel
 from irgraph.ir.op import Op
 from irgraph.ir.ranks import group_of, peer_of
+from irgraph.ops.book import collectives
 
 SOURCE = (
     "published measurements of V100, A100, H100, H200, B200, B300 and RTX PRO 6000, interpolated; "
@@ -33,7 +34,7 @@ def _collective(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     formula = f"{peers}; curve of {peers.fabric} ({curve.source})"
     return (
         Kernel(
-            f"{OPS[op.name]} of {peers.ranks}, {size} B",
+            f"{curve_name(op)} of {peers.ranks}, {size} B",
             COLLECTIVE,
             time,
             INTERVAL * curve.error * time,
@@ -73,6 +74,6 @@ def _point_to_point(op: Op, machine: Machine) -> tuple[Kernel, ...]:
 
 
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(OPS, _collective),
+    **dict.fromkeys(collectives(), _collective),
     "_c10d_functional.wait_tensor": no_kernels,
 }

@@ -40,15 +40,8 @@ UNSET = (None, False, 0, ())
 BAG = "embedding_bag"
 """Name of all lookups of bags: with and without gradients, they run one kernel."""
 
-KERNEL_NAMES = {
-    "clone": "copy",
-    "contiguous": "copy",
-    "to": "copy",
-    "_to_copy": "copy",
-    "copy_": "copy",
-    "reshape": "copy",
-}
-"""Names of the kernels of calls that run the same ones."""
+COPY = "copy"
+"""Name of all calls that run the kernel that copies elements."""
 
 ROW_OPS = (
     "_softmax", "_log_softmax", "_softmax_backward_data", "_log_softmax_backward_data", "sum",
@@ -94,7 +87,7 @@ def call_form(op: Op, machine: Machine) -> CallForm | None:
         return _row_form(op, tensors)
     if base.startswith("_scaled_dot_product"):
         return _attention_form(op, tensors)
-    if KERNEL_NAMES.get(base) == "copy":
+    if op.name in names_with(Trait.COPY_KERNEL):
         return _copy_form(op, tensors, machine)
     if base.rstrip("_") in POINTWISE and len(op.inputs) <= MAX_TENSORS:
         return _pointwise_form(op, tensors)
@@ -109,7 +102,9 @@ def _leading_tensors(op: Op) -> list[Tensor]:
 
 
 def _name(op: Op) -> str:
-    return BAG if op.name in names_with(Trait.BAGS) else KERNEL_NAMES.get(op.base, op.base)
+    if op.name in names_with(Trait.BAGS):
+        return BAG
+    return COPY if op.name in names_with(Trait.COPY_KERNEL) else op.base
 
 
 def _flags(op: Op) -> list[str]:

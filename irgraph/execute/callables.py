@@ -9,7 +9,7 @@ import torch
 from msgspec import Struct
 
 from irgraph.diagnostics import Diagnostic, IrgraphError, SourceSpan
-from irgraph.execute.substitutes import COLLECTIVES, SUBSTITUTES, no_op
+from irgraph.execute.substitutes import SUBSTITUTES, no_op
 from irgraph.execute.torch_values import Torch, literal
 from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.op import Op, Value
@@ -17,9 +17,9 @@ from irgraph.ir.schema import Schema, bind, resolve
 from irgraph.ir.tensor import Tensor
 from irgraph.ir.torch_schemas.custom_ops import custom_ops
 from irgraph.ir.torch_schemas.pure_operators import OperatorError, pure_operator, pure_packet
-from irgraph.ops.book import names_with
+from irgraph.ops.book import collective_of, names_with
 from irgraph.ops.live_out import is_label
-from irgraph.ops.operator import Trait
+from irgraph.ops.operator import CollectiveKind, Trait
 
 Lookup = Callable[[Tensor], Torch]
 """Maps a tensor of the graph to torch's tensor."""
@@ -29,6 +29,14 @@ Check = Callable[[str, Mapping[str, Torch]], None]
 
 MAX_LISTED = 10
 """Maximum number of kinds of ops that an error lists."""
+
+UNCHANGING = (
+    CollectiveKind.ALL_REDUCE,
+    CollectiveKind.BROADCAST,
+    CollectiveKind.REDUCE,
+    CollectiveKind.BARRIER,
+)
+"""Collectives that change nothing in a single process, if they write their operands in place."""
 
 UNKNOWN_CALLS = "the ops that it called are unknown"
 
@@ -82,7 +90,7 @@ def _tensors(value: Value, lookup: Lookup) -> Torch:
 
 def computation(op: Op, graph: Graph) -> Computation | str:
     """Return the computation of a leaf, or the reason why it cannot be computed."""
-    if op.name in COLLECTIVES:
+    if op.name.startswith("c10d.") and collective_of(op.name) in UNCHANGING:
         return Computation(None, no_op)
     schema = resolve(op, graph.schemas)
     if schema is None:

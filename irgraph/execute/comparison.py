@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import torch
@@ -332,7 +332,7 @@ def _is_rearranged(before: Graph, after: Graph) -> bool:
     return _signatures(after) <= _signatures(before)
 
 
-def _signatures(graph: Graph) -> Counter[str]:
+def _signatures(graph: Graph) -> Counter[Hashable]:
     return Counter(kind_of_call(op) for op in graph.leaves() if not is_label(op))
 
 

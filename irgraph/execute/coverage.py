@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import torch
 
@@ -13,9 +13,10 @@ from irgraph.execute.machine import Inspect, Watch
 from irgraph.execute.records import DECLARED, Coverage, Result
 from irgraph.execute.tensor_pair import to_dense
 from irgraph.execute.torch_values import Torch
+from irgraph.ir.compare import call_form
 from irgraph.ir.effects import effects, written_by
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import Op, Value
+from irgraph.ir.op import Op
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.live_out import is_label, live_out, reads_on_host
 
@@ -106,17 +107,13 @@ class Observer:
         )
 
 
-def kind_of_call(op: Op) -> str:
-    """Return the name, the operands' types and the attributes of a call."""
-    return (
-        f"{op.name} {_type(op.operands)} {sorted((n, _type(v)) for n, v in op.attributes.items())}"
-    )
+def kind_of_call(op: Op) -> Hashable:
+    """Return a key of the name, the types of operands and results, and the attributes of a call."""
+    return call_form(op, _type)
 
 
-def _type(value: Value) -> str:
-    if isinstance(value, Tensor):
-        return f"{value.dtype}{list(map(int, value.shape))}"
-    return str([_type(item) for item in value]) if isinstance(value, tuple) else repr(value)
+def _type(value: object) -> Hashable:
+    return (value.dtype, value.shape) if isinstance(value, Tensor) else repr(value)
 
 
 def _side_text(op: Op, names: Sequence[str], graph: Graph) -> str:

@@ -124,6 +124,3 @@ SUBSTITUTES: Mapping[str, Callable[..., Torch]] = {
     "aten.record_stream": no_op,
 }
 """Replacements by name of the op; arguments are passed by the schema's names."""
-
-COLLECTIVES = ("c10d.allreduce_", "c10d.allreduce_coalesced_", "c10d.broadcast_", "c10d.barrier")
-"""Collectives in place, which change nothing in a single process."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 from irgraph.execute.types.views import bound_findings, view_difference, view_form
+from irgraph.ir.compare import call_form, typed
 from irgraph.ir.graph import OPERANDS, Graph
 from irgraph.ir.op import Op, Result, Value, tensors_in
 from irgraph.ir.schema import schemas_of
@@ -38,9 +39,7 @@ def type_findings(graph: Graph) -> Iterator[Finding]:
             continue
         if (op.written or not op.results) and _has_text(op):
             continue
-        form = (op.name, op.written and _marks(op), *map(_form, (op.operands, op.results)))
-        form = (*form, *((name, _form(value)) for name, value in op.attributes.items()))
-        form = (*form, *view_form(op))
+        form = (call_form(op, _form), view_form(op))
         if form not in message_by_form:
             message_by_form[form] = _mismatch(op, graph)
         if message_by_form[form]:
@@ -53,16 +52,10 @@ def _has_text(op: Op) -> bool:
     return any(isinstance(value, str) for value in (*op.operands, *op.attributes.values()))
 
 
-def _marks(op: Op) -> tuple[bool, ...]:
-    return tuple(tensor.name in op.written for tensor in op.inputs)
-
-
-def _form(value: Value | Result) -> object:
+def _form(value: Value | Result) -> Hashable:
     if isinstance(value, Tensor):
         return value.dtype, value.shape, value.strides
-    if isinstance(value, tuple):
-        return tuple(map(_form, value))
-    return type(value), value
+    return typed(value)
 
 
 def _mismatch(op: Op, graph: Graph) -> str:

@@ -10,15 +10,17 @@ from pkgutil import iter_modules
 from msgspec.structs import replace
 
 from irgraph.facts import FactTable, fact
-from irgraph.ir.op import Op, Value
+from irgraph.ir.compare import call_form
+from irgraph.ir.op import Op, Result, Value
 from irgraph.ir.tensor import Tensor
 from irgraph.ir.torch_schemas.custom_ops import CustomOp
 from irgraph.ops import kinds
+from irgraph.ops import meaning as meanings
 from irgraph.ops.call import Call, InvalidCallError
 from irgraph.ops.kinds.elements import tagged
 from irgraph.ops.kinds.lists import over_lists
-from irgraph.ops.meaning import Meaning, Result
-from irgraph.ops.operator import Operator, Trait
+from irgraph.ops.meaning import Meaning
+from irgraph.ops.operator import CollectiveKind, Operator, Trait
 from irgraph.ops.sizes import size_error
 from irgraph.plugins import plugins
 
@@ -64,6 +66,18 @@ def names_with(*traits: Trait) -> frozenset[str]:
     """Return the names of declared operators that have one of some traits."""
     chosen = frozenset(traits)
     return frozenset(name for name, operator in book().items() if operator.traits & chosen)
+
+
+def collective_of(name: str) -> CollectiveKind | None:
+    """Return the exchange between ranks that an op starts, ``None`` if it starts none."""
+    operator = book().get(name)
+    return operator.collective if operator is not None else None
+
+
+def collectives(*kinds: CollectiveKind) -> tuple[str, ...]:
+    """Return the names of declared ops that start some exchanges, by default any."""
+    chosen = frozenset(kinds or CollectiveKind)
+    return tuple(name for name, operator in book().items() if operator.collective in chosen)
 
 
 def custom_ops() -> Mapping[str, CustomOp]:
@@ -132,8 +146,9 @@ def resolve(operator: Operator, call: Call) -> Meaning | None:
     if len(meaning.results) != len(call.outputs):
         return meaning
     # a written operand has the axes that it had
-    axes = {tensor.name: axes for tensor, axes in zip(call.inputs, meaning.operands, strict=True)}
-    written = tuple(Result(axes[tensor.name]) for tensor in call.written)
+    names = [tensor.name for tensor in call.inputs]
+    axes_by_name = dict(zip(names, meaning.operands, strict=True))
+    written = [meanings.Result(axes_by_name[tensor.name]) for tensor in call.written]
     if not written:
         return meaning
     return replace(meaning, results=(*meaning.results, *written))
@@ -141,17 +156,10 @@ def resolve(operator: Operator, call: Call) -> Meaning | None:
 
 def signature(op: Op) -> Hashable:
     """Return a key that is equal for calls with equal meanings: shapes, types and arguments."""
-    written = op.written
-    marks = tuple(tensor.name in written for tensor in op.inputs) if written else ()
-    attributes = tuple((name, _key(value)) for name, value in op.attributes.items())
-    operands = tuple(map(_key, op.operands))
-    return op.name, operands, attributes, tuple(map(_key, op.results)), marks
+    return call_form(op, _form)
 
 
-def _key(value: Value) -> Hashable:
+def _form(value: Value | Result) -> Hashable:
     if isinstance(value, Tensor):
         return value.shape, value.dtype
-    if isinstance(value, tuple):
-        return tuple(map(_key, value))
-    # 1, 1.0 and True are equal, but mean different things
     return type(value), value

@@ -42,6 +42,7 @@ class Trait(StrEnum):
     SLICE = "slices an axis"
     COPY = "copies a tensor to another type or memory"
     DUPLICATE = "returns the elements of its operand, perhaps in another type, layout or memory"
+    COPY_KERNEL = "runs the kernel that copies elements, if it runs any"
     ROUNDING = "computes a function whose results are rarely exact"
     NONNEGATIVE = "requires operands that are not negative"
     VIEW_OR_COPY = "returns a view if one exists, or else a copy"
@@ -52,6 +53,23 @@ class Trait(StrEnum):
     CONTIGUOUS = "requires tensors that lie in memory in one order, without gaps"
     RESERVE = "saves bytes of its own format for its gradient, as many as the element type requires"
     CLASS_LOSS = "computes a loss over classes and the total weight of its samples"
+
+
+class CollectiveKind(StrEnum):
+    """A kind of exchange between ranks; several ops may start it."""
+
+    ALL_REDUCE = "all_reduce"
+    ALL_TO_ALL = "all_to_all"
+    ALL_GATHER = "all_gather"
+    """Into a list of tensors."""
+    ALL_GATHER_BASE = "all_gather_base"
+    """Into one tensor."""
+    REDUCE_SCATTER = "reduce_scatter"
+    BROADCAST = "broadcast"
+    REDUCE = "reduce"
+    BARRIER = "barrier"
+    MESSAGE = "message"
+    """From one rank to another."""
 
 
 class Operator(Struct, frozen=True):
@@ -65,6 +83,7 @@ class Operator(Struct, frozen=True):
             counts them; ``None`` if it is no product.
         custom: schema, reference and gradient of an op that torch lacks.
         traits: its properties by which other packages choose it.
+        collective: the exchange between ranks that it starts, if any.
     """
 
     name: str
@@ -73,6 +92,7 @@ class Operator(Struct, frozen=True):
     flops: Flops | None = None
     custom: CustomOp | None = None
     traits: frozenset[Trait] = frozenset()
+    collective: CollectiveKind | None = None
 
 
 def operators(
@@ -84,6 +104,7 @@ def operators(
     text: str = "",
     flops: Flops | None = None,
     traits: Collection[Trait] = (),
+    collective: CollectiveKind | None = None,
 ) -> dict[str, Operator]:
     """Return a declaration for each of some names, separated by blanks.
 
@@ -93,5 +114,5 @@ def operators(
     if in_place:
         names_list += [f"{name}_" for name in names_list if not name.endswith("_")]
     full_names = (f"{library}.{name}" for name in names_list)
-    operator = Operator("", rule, text, flops, traits=frozenset(traits))
+    operator = Operator("", rule, text, flops, traits=frozenset(traits), collective=collective)
     return {name: replace(operator, name=name) for name in full_names}

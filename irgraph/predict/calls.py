@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from msgspec.structs import replace
 
+from irgraph.ir.compare import call_form
 from irgraph.ir.graph import Graph
-from irgraph.ir.op import Op
+from irgraph.ir.op import Op, Result, Value
 from irgraph.ir.tensor import Tensor
 
 
@@ -27,7 +30,7 @@ class CallClasses:
         self.representative_of: list[int] = []
         for op in graph.top_level():
             is_unique = is_sparse(op) or (lookups_differ and _has_indices(op))
-            key = op if is_unique else _key(op, {})
+            key = op if is_unique else call_form(op, _Numbers().form)
             if key not in index_by_key:
                 index_by_key[key] = len(representatives)
                 representatives.append(op)
@@ -45,32 +48,23 @@ def _has_indices(op: Op) -> bool:
     return any(t.dtype in ("i64", "i32") for inner in op.walk() for t in inner.inputs)
 
 
-def _key(op: Op, names: dict[str, int]) -> object:
-    """Return the key of everything that the price of a call depends on, sizes as expressions."""
-    return (
-        op.name,
-        tuple(_sketch(v, op, names) for v in op.operands),
-        tuple(_sketch(v, op, names) for v in op.results),
-        tuple((k, _sketch(v, op, names)) for k, v in op.attributes.items()),
-        tuple(_key(child, names) for child in op.body),
-    )
+class _Numbers:
+    """Numbers of the tensors and buffers of a call, in the order of their first use."""
 
+    def __init__(self) -> None:
+        self._tensors: dict[str, int] = {}
+        self._buffers: dict[str, int] = {}
 
-def _sketch(value: object, op: Op, names: dict[str, int]) -> object:
-    if isinstance(value, Tensor):
-        buffer_number = names.setdefault("$" + value.buffer, len(names))
-        tensor_number = names.setdefault(value.name, len(names))
-        sizes = [str(size) for size in value.shape], [str(step) for step in value.strides or ()]
-        is_written = value.name in op.written
+    def form(self, value: Value | Result) -> Hashable:
+        """Return all that a price depends on of a value, sizes as expressions."""
+        if not isinstance(value, Tensor):
+            return type(value), str(value)
+        layout = (*value.shape, *(value.strides or ()), value.offset)
         return (
             value.dtype,
-            *map(tuple, sizes),
-            str(value.offset),
+            value.rank,
+            tuple(map(str, layout)),
             value.device,
-            buffer_number,
-            tensor_number,
-            is_written,
+            self._buffers.setdefault(value.buffer, len(self._buffers)),
+            self._tensors.setdefault(value.name, len(self._tensors)),
         )
-    if isinstance(value, tuple):
-        return tuple(_sketch(item, op, names) for item in value)
-    return (type(value).__name__, str(value))

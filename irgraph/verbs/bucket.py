@@ -13,16 +13,22 @@ from irgraph.ir.effects import effects
 from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.op import Op, tensors_in
 from irgraph.ir.tensor import Tensor, overlap
+from irgraph.ops.book import collectives
 from irgraph.ops.live_out import blocks_host
+from irgraph.ops.operator import CollectiveKind
 from irgraph.verbs.launch_order import declared
 from irgraph.verbs.refusal import op_refusal
 from irgraph.verbs.streams import RECORD, WAIT
 
-COALESCED = {
-    "c10d.allreduce_": "c10d.allreduce_coalesced_",
-    "_c10d_functional.all_reduce_": "_c10d_functional.all_reduce_coalesced_",
-}
-"""Sums over ranks, and the ops that compute several of them together."""
+COALESCED = "_coalesced_"
+"""End of the names of ops that compute several sums over ranks in place."""
+
+
+def coalesced_name(name: str) -> str:
+    """Return the op that computes several of an op's sums in place, ``""`` if there is none."""
+    coalesced = f"{name.removesuffix('_')}{COALESCED}"
+    names = collectives(CollectiveKind.ALL_REDUCE)
+    return coalesced if name in names and name.endswith("_") and coalesced in names else ""
 
 
 class Bucket(Struct, frozen=True):
@@ -63,8 +69,9 @@ def buckets(graph: Graph, ops: Iterable[Op], limit: int) -> list[Bucket]:
 
 def check_bucket(op: Op) -> None:
     """Raise ``RefusedError`` unless an op is a sum over ranks that can be merged with others."""
-    if op.name not in COALESCED:
-        names = " and ".join(COALESCED)
+    if not coalesced_name(op.name):
+        sums = filter(coalesced_name, collectives(CollectiveKind.ALL_REDUCE))
+        names = " and ".join(sums)
         raise op_refusal(op, f"is not an in-place sum over ranks, such as {names}")
     if op.attributes.get("sparse_indices") is not None or len(_tensors(op)) != 1:
         raise op_refusal(op, "does not sum one dense tensor")
@@ -198,7 +205,7 @@ def _coalesced_sum(members: Sequence[Op], caller: str) -> Op:
     modules = {op.module for op in members}
     return replace(
         last,
-        name=COALESCED[last.name],
+        name=coalesced_name(last.name),
         operands=(tensors,),
         results=(),
         attributes=attributes,

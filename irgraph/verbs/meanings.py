@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from irgraph.facts import FactTable, fact
+from irgraph.ir.compare import call_form
 from irgraph.ir.edit import map_tensors
 from irgraph.ir.graph import Graph, cached_per_graph
 from irgraph.ir.op import Op, Result, Value
@@ -185,23 +186,14 @@ class _OpForm:
     def __init__(self, op: Op) -> None:
         self._names: dict[str, int] = {}
         self._buffers: dict[str, int] = {}
-        self.call = self._call(op)
+        self.call = call_form(op, self._value)
         self.names, self.buffers = tuple(self._names), tuple(self._buffers)
 
     def _name(self, name: str) -> int:
         return self._names.setdefault(name, len(self._names))
 
-    def _call(self, op: Op) -> Hashable:
-        operands, results = self._value(op.operands), self._value(op.results)
-        attributes = tuple([(name, self._value(value)) for name, value in op.attributes.items()])
-        written = tuple(sorted(map(self._name, op.written))) if op.written else ()
-        body = tuple(map(self._call, op.body)) if op.body else ()
-        return op.name, operands, results, attributes, written, body
-
     def _value(self, value: Value | Result) -> Hashable:
         """Return the key of a value: sizes with their expressions, numbers with their types."""
-        if isinstance(value, tuple):
-            return tuple(map(self._value, value))
         if not isinstance(value, Tensor):
             return repr(value)
         buffer = self._buffers.setdefault(value.buffer, len(self._buffers))

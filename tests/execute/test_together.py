@@ -16,6 +16,7 @@ from irgraph.capture.common.symbolic import other_sizes, with_symbolic_batch
 from irgraph.capture.live import capture
 from irgraph.diagnostics import IrgraphError
 from irgraph.execute import compare_ranks
+from irgraph.execute.ranks.collectives import computations
 from irgraph.ir.edit import Edit
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
@@ -292,3 +293,18 @@ def test_losses_with_weights_are_means_over_all_ranks(weight: str) -> None:
     graph = with_symbolic_batch(at(64), 64, at, other_sizes(64)).graph
     models = shared(graph, uniform("table-wise", 2, table_sizes(graph)))
     assert compare_ranks(graph, models).same
+
+
+def test_a_functional_broadcast_copies_the_tensor_of_its_source() -> None:
+    name = "_c10d_functional.broadcast_"
+    ops = [Op(name, (), attributes={"src": 1, "group_name": "0"})] * 3
+    values = [[torch.full((2,), float(rank))] for rank in range(3)]
+    computations()[name](ops, values)
+    assert [value.tolist() for (value,) in values] == [[1.0, 1.0]] * 3
+
+
+def test_collectives_of_lists_are_computed_only_by_tensor() -> None:
+    names = computations()
+    assert "c10d.allreduce_coalesced_" in names
+    assert "_c10d_functional.all_gather_into_tensor_coalesced" not in names
+    assert "c10d.reduce_scatter_" not in names

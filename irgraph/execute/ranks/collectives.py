@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import TypeAlias
 
 import torch
 
 from irgraph.execute.torch_values import Torch
 from irgraph.ir.op import Op
+from irgraph.ir.schema import schemas_of
+from irgraph.ops.book import collective_of, collectives, names_with
+from irgraph.ops.operator import CollectiveKind, Trait
 
 Values = Sequence[Torch]
 
@@ -70,7 +75,8 @@ def _all_reduce_copy(ops: Sequence[Op], values: Sequence[Values]) -> list[Torch]
 
 def _broadcast(ops: Sequence[Op], values: Sequence[Values]) -> list[Torch]:
     """Write the tensors of the root on each rank."""
-    root = ops[0].attributes.get("root_rank", 0)
+    attributes = ops[0].attributes
+    root = attributes.get("root_rank", attributes.get("src", 0))
     source = [tensor.clone() for tensor in values[root if isinstance(root, int) else 0]]
     for tensors in values:
         for target, tensor in zip(tensors, source, strict=True):
@@ -99,18 +105,49 @@ def _wait(ops: Sequence[Op], values: Sequence[Values]) -> list[Torch]:
     return [operands[0] if op.results else None for op, operands in pairs]
 
 
-COLLECTIVE_OPS: Mapping[str, Callable[[Sequence[Op], Sequence[Values]], list[Torch]]] = {
-    "_c10d_functional.all_to_all_single": _all_to_all,
-    "_c10d_functional.reduce_scatter_tensor": _reduce_scatter,
-    "_c10d_functional.all_gather_into_tensor": _all_gather,
-    "_c10d_functional.all_reduce": _all_reduce_copy,
-    "c10d.allreduce_": _all_reduce,
-    "c10d.broadcast_": _broadcast,
-    "c10d._allgather_base_": _gather_into,
-    "c10d._reduce_scatter_base_": _scatter_into,
-    "c10d.allreduce_coalesced_": _all_reduce,
-    "_c10d_functional.all_reduce_": _all_reduce,
-    "_c10d_functional.all_reduce_coalesced_": _all_reduce,
-    "_c10d_functional.wait_tensor": _wait,
+Compute: TypeAlias = Callable[[Sequence[Op], Sequence[Values]], list[Torch]]
+
+NEW_RESULTS: Mapping[CollectiveKind, Compute] = {
+    CollectiveKind.ALL_TO_ALL: _all_to_all,
+    CollectiveKind.REDUCE_SCATTER: _reduce_scatter,
+    CollectiveKind.ALL_GATHER_BASE: _all_gather,
+    CollectiveKind.ALL_REDUCE: _all_reduce_copy,
 }
-"""Functions that compute each collective's results on all ranks from the operands of all ranks."""
+"""Functions that compute a new tensor of each rank from the operands of all ranks."""
+
+IN_PLACE: Mapping[CollectiveKind, Compute] = {
+    CollectiveKind.ALL_REDUCE: _all_reduce,
+    CollectiveKind.BROADCAST: _broadcast,
+    CollectiveKind.ALL_GATHER_BASE: _gather_into,
+    CollectiveKind.REDUCE_SCATTER: _scatter_into,
+}
+"""Functions that write operands of each rank, from the operands of all ranks."""
+
+
+BY_TENSOR = (CollectiveKind.ALL_REDUCE, CollectiveKind.BROADCAST)
+"""Collectives that treat each tensor of a list as one call would."""
+
+
+@cache
+def computations() -> Mapping[str, Compute]:
+    """Return the function that computes each collective's results on all ranks, by name."""
+    by_name: dict[str, Compute] = dict.fromkeys(names_with(Trait.WAIT), _wait)
+    for name in collectives():
+        compute = _computation(name)
+        if compute is not None:
+            by_name[name] = compute
+    return by_name
+
+
+def _computation(name: str) -> Compute | None:
+    """Return the function of a collective; ``None`` if there is none for its lists of tensors."""
+    collective = collective_of(name)
+    if collective is None:
+        return None
+    arguments = [argument for schema in schemas_of(name) for argument in schema.arguments]
+    has_lists = any(argument.type.startswith("Tensor[]") for argument in arguments)
+    if not name.endswith("_"):
+        return None if has_lists else NEW_RESULTS.get(collective)
+    if has_lists and collective not in BY_TENSOR:
+        return None
+    return IN_PLACE.get(collective)

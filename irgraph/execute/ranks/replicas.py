@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from irgraph.diagnostics import SourceSpan, fail
 from irgraph.execute.machine import Inspect, Machine, Watch, precision, run, without_autograd
 from irgraph.execute.random_values import TAME, Drawer
-from irgraph.execute.ranks.collectives import COLLECTIVE_OPS
+from irgraph.execute.ranks.collectives import computations
 from irgraph.execute.ranks.runner import run_ranks
 from irgraph.execute.records import Result
 from irgraph.ir.graph import Graph
@@ -34,7 +34,7 @@ RANK_SEED = 7_368_787
 
 def needs_ranks(graph: Graph) -> bool:
     """Return whether a graph has collectives that are computed from the values of all ranks."""
-    return any(op.name in COLLECTIVE_OPS for op in graph.leaves())
+    return any(op.name in computations() for op in graph.leaves())
 
 
 def world_size(graph: Graph, number: int) -> int:
@@ -43,7 +43,7 @@ def world_size(graph: Graph, number: int) -> int:
     Raises:
         IrgraphError: the collectives are of groups of different sizes.
     """
-    sizes = {ranks_of(op) for op in graph.leaves() if op.name in COLLECTIVE_OPS} - {0}
+    sizes = {ranks_of(op) for op in graph.leaves() if op.name in computations()} - {0}
     if len(sizes) > 1:
         counts = " and ".join(map(str, sorted(sizes)))
         message = f"collectives of {counts} ranks cannot be computed from one rank's model"
@@ -101,7 +101,7 @@ def average_gradients(graph: Graph, result: Result) -> Result:
 def _common_values(graph: Graph, seed: int, manner: str) -> dict[str, Any]:
     """Return the initial values that all ranks share: parameters and state."""
     with without_autograd(precision(graph)):
-        machine = Machine(graph, {}, Drawer(graph, seed, manner), excluded=COLLECTIVE_OPS)
+        machine = Machine(graph, {}, Drawer(graph, seed, manner), excluded=computations())
     common_names = (d.tensor.name for d in graph.tensors if d.role != "input")
     return {name: machine.initial[name] for name in common_names}
 

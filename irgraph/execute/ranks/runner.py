@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from irgraph.diagnostics import fail
 from irgraph.execute.machine import Inspect, Machine, Watch, precision, without_autograd
 from irgraph.execute.random_values import TAME, Drawer
-from irgraph.execute.ranks.collectives import COLLECTIVE_OPS
+from irgraph.execute.ranks.collectives import computations
 from irgraph.execute.records import Result
 from irgraph.execute.torch_values import Torch
 from irgraph.ir.graph import Graph
@@ -73,7 +73,7 @@ class _Rank:
         self, number: int, graph: Graph, values: Mapping[str, Any], drawer: Drawer
     ) -> None:
         self.number, self.graph, self.groups = number, graph, groups_of(graph)
-        self.machine = Machine(graph, values, drawer, excluded=(*COLLECTIVE_OPS, *PEERS))
+        self.machine = Machine(graph, values, drawer, excluded=(*computations(), *PEERS))
         self.op: Op | None = None
         self.done = False
         self._ops = iter(op for op in graph.leaves() if not is_label(op))
@@ -117,7 +117,7 @@ class _Rank:
 
     def _step(self, op: Op, mail: Mail) -> bool:
         """Run an op; return whether it could run now."""
-        if op.name in COLLECTIVE_OPS:
+        if op.name in computations():
             return False
         if op.name not in PEERS:
             self.machine.step(op)
@@ -172,7 +172,7 @@ def _run_collective(members: Sequence[_Rank]) -> None:
         for member, op in zip(members, ops, strict=True)
     ]
     try:
-        results = COLLECTIVE_OPS[ops[0].name](ops, values)
+        results = computations()[ops[0].name](ops, values)
     except (RuntimeError, ValueError) as error:
         first_line = str(error).partition("\n")[0]
         message = f"{ops[0].name}: what the ranks bring does not fit together: {first_line}"

@@ -172,10 +172,19 @@ LINEAR_SETS = {
 OPERATORS = {
     **operators(_plain, UNTAGGED),
     **operators(_unary, UNARY, in_place=True),
-    **operators(_copied, "clone lift_fresh_copy", traits=[Trait.DUPLICATE]),
-    **operators(_copied, "to", traits=[Trait.COPY, Trait.DUPLICATE, Trait.VIEW_OR_COPY]),
-    **operators(_copied, "_to_copy", traits=[Trait.COPY, Trait.DUPLICATE]),
-    **operators(_copied, "contiguous", traits=[Trait.DUPLICATE, Trait.VIEW_OR_COPY]),
+    **operators(_copied, "lift_fresh_copy", traits=[Trait.DUPLICATE]),
+    **operators(_copied, "clone", traits=[Trait.DUPLICATE, Trait.COPY_KERNEL]),
+    **operators(
+        _copied,
+        "to",
+        traits=[Trait.COPY, Trait.DUPLICATE, Trait.COPY_KERNEL, Trait.VIEW_OR_COPY],
+    ),
+    **operators(_copied, "_to_copy", traits=[Trait.COPY, Trait.DUPLICATE, Trait.COPY_KERNEL]),
+    **operators(
+        _copied,
+        "contiguous",
+        traits=[Trait.DUPLICATE, Trait.COPY_KERNEL, Trait.VIEW_OR_COPY],
+    ),
     **operators(_plain, ROUNDING, in_place=True, traits=[Trait.ROUNDING]),
     **operators(_plain, "softplus", traits=[Trait.ROUNDING]),
     **operators(
@@ -186,7 +195,7 @@ OPERATORS = {
     ),
     **operators(no_meaning, "log_sigmoid_forward", traits=[Trait.ROUNDING]),
     **operators(_copied, "pin_memory _pin_memory", traits=[Trait.DATA]),
-    **operators(_copy, "copy_"),
+    **operators(_copy, "copy_", traits=[Trait.COPY_KERNEL]),
     **operators(_joint, JOINT, in_place=True),
     **operators(_product, "mul", in_place=True),
     **operators(_quotient, "div", in_place=True, traits=[Trait.ROUNDING]),

@@ -193,5 +193,11 @@ OPERATORS = {
     **operators(
         _reshaped, "view _unsafe_view _reshape_alias view_copy _reshape_copy", text=RESHAPE
     ),
-    **operators(_reshaped, "reshape flatten", text=RESHAPE, traits=[Trait.VIEW_OR_COPY]),
+    **operators(_reshaped, "flatten", text=RESHAPE, traits=[Trait.VIEW_OR_COPY]),
+    **operators(
+        _reshaped,
+        "reshape",
+        text=RESHAPE,
+        traits=[Trait.VIEW_OR_COPY, Trait.COPY_KERNEL],
+    ),
 }

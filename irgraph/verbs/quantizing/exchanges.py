@@ -5,15 +5,18 @@ from __future__ import annotations
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op
 from irgraph.ir.tensor import DType
+from irgraph.ops.book import collective_of
+from irgraph.ops.operator import CollectiveKind
 from irgraph.verbs.cast import CAST
 from irgraph.verbs.quantizing.rewriter import QuantizeRewrite
 from irgraph.verbs.refusal import RefusedError, op_refusal
 
-EXCHANGES = tuple(
-    f"_c10d_functional.{name}"
-    for name in ("all_to_all_single", "reduce_scatter_tensor", "all_gather_into_tensor")
+EXCHANGES = (
+    CollectiveKind.ALL_TO_ALL,
+    CollectiveKind.REDUCE_SCATTER,
+    CollectiveKind.ALL_GATHER_BASE,
 )
-"""Exchanges with separate results; sums in place are not converted."""
+"""Exchanges that can have separate results."""
 
 WAIT = "_c10d_functional.wait_tensor"
 
@@ -22,15 +25,17 @@ TYPES = ("f16", "bf16")
 
 
 def is_exchange(op: Op) -> bool:
-    """Return whether an op exchanges a tensor with other ranks."""
-    return op.name in EXCHANGES
+    """Return whether an op exchanges a tensor with other ranks, and has a separate result."""
+    if len(op.inputs) != 1 or len(op.outputs) != 1:
+        return False
+    return collective_of(op.name) in EXCHANGES
 
 
 def check_exchange(graph: Graph, op: Op, target: str) -> Op:
     """Return the wait for an exchange that can be in a type; refuse other ops."""
     if target not in TYPES:
         raise RefusedError(f"ranks exchange {' or '.join(TYPES)}, not {target}", [(op, "")])
-    if len(op.inputs) != 1 or len(op.outputs) != 1 or op.inputs[0].dtype != "f32":
+    if op.inputs[0].dtype != "f32":
         raise op_refusal(op, "exchanges no single tensor in f32")
     buffer = op.outputs[0].buffer
     accesses = [leaf for _, leaf in graph.touching.get(buffer, ())]
