@@ -162,6 +162,26 @@ def _search(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
     return (work("sort", f"{op.base} {shape_text(op.outputs[0])}", time, ROUGH, ROOFLINE),)
 
 
+def _count_values(op: Op, machine: Machine) -> tuple[Kernel, ...] | None:
+    """Price counts of values: the host reads their minimum, their maximum, and counts follow.
+
+    (torch, SummaryOps.cu)
+    """
+    source = next(iter(op.inputs), None)
+    if source is None:
+        return None
+    extremum = Tensor("extremum", source.dtype, (), "extremum")
+    pass_time = streaming(machine, traffic(source))
+    kernels: list[Kernel] = []
+    for name in ("minimum", "maximum"):
+        text = f"{name} {shape_text(source)}"
+        kernels.append(work("reduce", text, pass_time, ROUGH, ROOFLINE))
+        kernels.append(host_copy(extremum, machine, to_host=True, waits=True))
+    time = streaming(machine, traffic(*op.inputs, *op.outputs))
+    kernels.append(work("sort", f"count {shape_text(source)}", time, ROUGH, ROOFLINE))
+    return tuple(kernels)
+
+
 def _rules_for(rule: Rule, *names: str) -> dict[str, Rule]:
     return dict.fromkeys((f"aten.{name}" for name in names), rule)
 
@@ -172,7 +192,8 @@ RULES: dict[str, Rule] = {
     **_rules_for(_select, "topk", "kthvalue", "median", "nanmedian", "mode"),
     **_rules_for(_nonzero, "nonzero", "nonzero_static"),
     **_rules_for(_unique, "_unique", "_unique2", "unique_dim", "unique_consecutive"),
-    **_rules_for(_search, "searchsorted", "bucketize", "isin", "bincount", "histc", "multinomial"),
+    **_rules_for(_search, "searchsorted", "bucketize", "isin", "histc", "multinomial"),
+    **_rules_for(_count_values, "bincount"),
 }
 
 SWEEPS = {

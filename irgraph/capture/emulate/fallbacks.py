@@ -12,6 +12,8 @@ from irgraph.ir.torch_schemas.convolution_layout import with_cudnn_layout
 
 UNKNOWN_COPY = "aten.to to the host: a meta tensor has no value, ones were returned"
 
+COUNTS_BELOW_MINLENGTH = "aten.bincount: all values were taken to be below minlength, its size"
+
 SAME_VALUES = "c10d.broadcast_: the values of this rank were taken for those of the sender"
 
 KERNELS = (
@@ -55,7 +57,11 @@ def run(
     try:
         result = _call_operator(func, args, kwargs)
     except NotImplementedError:
-        if not on_device(args, "meta") or not _only_writes(func):
+        if not on_device(args, "meta"):
+            raise
+        if func is torch.ops.aten.bincount.default:
+            return _counts(*args, **kwargs, repaired=repaired)
+        if not _only_writes(func):
             raise
         return _skip(func, args, repaired)
     if func.name() == "c10d::broadcast_":
@@ -71,6 +77,21 @@ def run(
 def _skip(func: Torch, args: Torch, repaired: list[str]) -> Torch:
     repaired.append(f"{func._schema.name}: does not run on the meta device, was skipped")
     return args[0] if func._schema.returns else None
+
+
+def _counts(
+    values: Torch, weights: Torch = None, minlength: int = 0, *, repaired: list[str]
+) -> Torch:
+    """Return counts of ``minlength`` values. Raises ``NotImplementedError`` without that size."""
+    import torch
+
+    if minlength == 0:
+        raise NotImplementedError("aten::bincount: its size depends on values, without minlength")
+    repaired.append(COUNTS_BELOW_MINLENGTH)
+    kind = torch.int64
+    if weights is not None:
+        kind = weights.dtype if weights.dtype == torch.float32 else torch.float64
+    return torch.empty(minlength, dtype=kind, device=values.device)
 
 
 def _adds_sparse(func: Torch, args: Torch) -> bool:

@@ -129,3 +129,15 @@ def test_a_formatted_loss_is_a_number(tmp_path: Path) -> None:
 def test_an_assumption_that_cannot_be_read_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(IrgraphError, match="cannot read the assumption"):
         captured(tmp_path, "pass", text)
+
+
+def test_counts_have_the_size_that_minlength_gives(tmp_path: Path) -> None:
+    result = captured(tmp_path, "loads = torch.bincount(net(x).argmax(1) % 4, minlength=4)")
+    (call,) = (leaf for leaf in result.graph.leaves() if leaf.base == "bincount")
+    assert call.outputs[0].shape == (4,)
+    assert any("below minlength" in note for note in result.notes)
+
+
+def test_counts_without_a_size_are_refused_with_their_line(tmp_path: Path) -> None:
+    with pytest.raises(IrgraphError, match=rf"train.py:{LINE}[^Z]*bincount"):
+        captured(tmp_path, "loads = torch.bincount(net(x).argmax(1) % 4)")

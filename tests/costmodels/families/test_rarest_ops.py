@@ -53,3 +53,8 @@ def test_rows_of_a_sparse_gradient_are_sorted_and_added_up() -> None:
 @pytest.mark.parametrize("name", ["aten.is_coalesced", "aten._assert_tensor_metadata"])
 def test_what_looks_at_a_tensors_type_launches_nothing(name: str) -> None:
     assert kernels(Op(name, (tensor("x", 4),)), machine()) == ()
+
+
+def test_the_host_waits_twice_for_counts_of_values() -> None:
+    op = call("aten.bincount", tensor("x", 4096, dtype="i64"), out=(8,))
+    assert sum(kernel.blocking for kernel in kernels(op, machine())) == 2
