@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,7 +39,7 @@ def queues(trees: Sequence[Tree]) -> list[dict[str, Any]]:
     until the end of the work. Means are over the time from a stream's first launch to the end of
     its work. ``limit`` is the number of launches at which the trace shows that a further one
     blocks the host, ``None`` if it shows none, and ``full_share`` the share of the time with as
-    many.
+    many. ``priority`` and ``channel`` are recorded values of its work.
     """
     result = []
     for tree in trees:
@@ -50,8 +50,30 @@ def queues(trees: Sequence[Tree]) -> list[dict[str, Any]]:
         for (device, stream), rows in sorted(streams.items()):
             head = {"rank": tree.trace.rank, "device": device, "stream": stream}
             queue = shown_queues[device, stream]
-            result.append({**head, **_stream_statistics(tree, np.array(rows), queue)})
+            statistics = _stream_statistics(tree, np.array(rows), queue)
+            result.append({**head, **statistics, **_hardware(tree, rows)})
     return result
+
+
+def _hardware(tree: Tree, rows: Sequence[int]) -> dict[str, str | None]:
+    """Return the priorities and hardware queues of device work, ``None`` if not recorded."""
+    numbers = np.unique(tree.trace.columns["configuration"][rows]).tolist()
+    records = [tree.trace.configurations[number] for number in numbers]
+    return {
+        "priority": _distinct((record.priority,) for record in records),
+        "channel": _distinct((record.channel, record.channel_type) for record in records),
+    }
+
+
+def _distinct(values: Iterable[tuple[bytes, ...]]) -> str | None:
+    """Return distinct recorded values as a text, ``None`` if there are none."""
+    recorded = {" ".join(map(_word, parts)).strip() for parts in values if parts[0]}
+    return ", ".join(sorted(recorded)) or None
+
+
+def _word(text: bytes) -> str:
+    value = decode_value(text)
+    return "" if value is None else str(value)
 
 
 def _stream_statistics(tree: Tree, rows: Integers, queue: LaunchQueue) -> dict[str, Any]:
@@ -144,6 +166,8 @@ def configurations(trees: Sequence[Tree]) -> list[dict[str, Any]]:
         for row in launched_rows(tree).tolist():
             if trace.columns["kind"][row] == EventKind.KERNEL:
                 configuration = trace.configurations[int(trace.columns["configuration"][row])]
+                # streams and hardware queues are no part of it
+                configuration = Configuration(*configuration[:5])
                 times[trace.text(row), configuration].append(trace.columns["duration"][row] / US)
     rows = [
         {

@@ -28,6 +28,24 @@ def test_queues_of_the_sound_trace(tmp_path: Path) -> None:
     assert row["waiting_mean"] * (2 * 1010 + 840 - 30) == pytest.approx(3 * step, rel=0.05)
 
 
+def test_priorities_and_hardware_queues_are_recorded_values(tmp_path: Path) -> None:
+    """Keys of Kineto since April and May 2026."""
+
+    def change(events: list[Event]) -> list[Event]:
+        for number, event in enumerate(e for e in events if e["cat"] == "kernel"):
+            event["args"] |= {"priority": -1 - number % 2, "channel": 9, "channel_type": "COMPUTE"}
+        return events
+
+    (row,) = launches.queues([tree(write(tmp_path, change))])
+    assert (row["priority"], row["channel"]) == ("-1, -2", "9 COMPUTE")
+    (plain,) = launches.queues([tree(write(tmp_path))])
+    assert (plain["priority"], plain["channel"]) == (None, None)
+    found = tree(write(tmp_path, change))
+    assert len(launches.configurations([found])) == len(
+        launches.configurations([tree(write(tmp_path))])
+    )
+
+
 @pytest.mark.data
 @pytest.mark.parametrize("name", ["dlrm_8xV100/kineto_rank0", "dlrm_4xV100_overlap/kineto_rank1"])
 def test_queues_are_those_of_the_file(name: str, data_dir: Path) -> None:

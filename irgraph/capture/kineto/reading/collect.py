@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,11 @@ MEMORY = "[memory]"
 
 _MEMORY_KEYS = ("device_type", "device", "nbytes", "allocated", "reserved")
 """The figures of a change of memory, in the order of ``MemoryChange``."""
+
+_CONFIGURATION = attrgetter(
+    "grid", "block", "registers", "block_memory", "occupancy", "priority", "channel", "channel_type"
+)  # fmt: skip
+"""Arguments of device work in the order of ``Configuration``."""
 
 SEPARATOR = b"\0"
 """Byte between JSON texts that are numbered as one: no JSON text has it."""
@@ -239,8 +245,8 @@ class Collector:
         elif keys is _OTHER_KEYS:
             if any(a.collective for a in args):
                 columns["collective"] = self.collectives([_collective(a) for a in args])
-            if [a.grid for a in args].count(NO_TEXT) < len(args):
-                parts = [(a.grid, a.block, a.registers, a.block_memory, a.occupancy) for a in args]
+            if any(len(a.grid) or len(a.channel) for a in args):
+                parts = map(_CONFIGURATION, args)
                 columns["configuration"] = self.configurations(list(map(SEPARATOR.join, parts)))
         return columns
 

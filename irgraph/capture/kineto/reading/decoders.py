@@ -63,6 +63,9 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     registers: Raw = msgspec.field(name="registers per thread", default=NO_TEXT)
     block_memory: Raw = msgspec.field(name="shared memory", default=NO_TEXT)
     occupancy: Raw = msgspec.field(name="est. achieved occupancy %", default=NO_TEXT)
+    priority: Raw = NO_TEXT
+    channel: Raw = NO_TEXT
+    channel_type: Raw = NO_TEXT
 
 
 NO_ARGS = Args()
@@ -193,6 +196,7 @@ _INTEGERS = {
 _CONFIGURATION = {
     "grid": "grid", "block": "block", "registers per thread": "registers",
     "shared memory": "block_memory", "est. achieved occupancy %": "occupancy",
+    "priority": "priority", "channel": "channel", "channel_type": "channel_type",
 }  # fmt: skip
 
 

@@ -176,7 +176,8 @@ def _assemble(collector: Collector, health: Health, header: dict[str, Any]) -> K
         concretes=concretes,
         strides=strides,
         configurations=[
-            Configuration(*key.split(SEPARATOR, 4)) for key in collector.configurations.table
+            Configuration(*key.split(SEPARATOR, len(Configuration._fields) - 1))
+            for key in collector.configurations.table
         ],
         memory=memory,
         has_old_stacks=collector.has_old_stacks,

@@ -83,6 +83,7 @@ def _assign_device_work(trace: KinetoTrace, owner: Array, processes: list[int]) 
     rows = np.flatnonzero(work | ((columns["correlation"] >= 0) & (owner < 0)))
     delays = np.stack([_launch_delays(trace, owner, process, rows) for process in processes])
     groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    starts = columns["start"][rows]
     keys = (columns[key][rows].tolist() for key in ("thread", "device", "stream"))
     for position, key in enumerate(zip(*keys, strict=True)):
         groups[key].append(position)
@@ -91,9 +92,12 @@ def _assign_device_work(trace: KinetoTrace, owner: Array, processes: list[int]) 
         group = delays[:, positions]
         usual = min(used, key=lambda number: (*_misfit(group[number]), used[number]))
         used[usual] += 1
-        has_call = ~np.isnan(group)
+        has_call = group >= -2 * MICROSECOND
         best = np.where(has_call[usual], usual, has_call.argmax(axis=0))
-        best[~has_call.any(axis=0)] = usual
+        # calls of another process may have the ids of work that was launched before the recording
+        first = starts[positions][has_call[usual]].min(initial=np.iinfo("i8").max)
+        is_earlier = starts[positions] < first
+        best[~has_call.any(axis=0) | is_earlier] = usual
         owner[rows[positions]] = np.array(processes)[best]
 
 

@@ -153,13 +153,16 @@ class Collective(NamedTuple):
 
 
 class Configuration(NamedTuple):
-    """Figures of a kernel's launch as JSON texts; ``b""`` if not recorded.
+    """Figures of a launch as JSON texts; ``b""`` if not recorded.
 
     Attributes:
         grid, block: numbers of blocks and of threads in a block, by axis.
         registers: of a thread.
         block_memory: bytes of shared memory of a block.
         occupancy: estimate of the achieved occupancy, in percent.
+        priority: of the stream, by CUDA 13.1 and later.
+        channel: number of the hardware queue, which copies and fills have as well.
+        channel_type: kind of the hardware queue.
     """
 
     grid: bytes = b""
@@ -167,6 +170,9 @@ class Configuration(NamedTuple):
     registers: bytes = b""
     block_memory: bytes = b""
     occupancy: bytes = b""
+    priority: bytes = b""
+    channel: bytes = b""
+    channel_type: bytes = b""
 
 
 NO_CONFIGURATION = Configuration()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gzip
 import json
 from pathlib import Path
 
@@ -112,3 +113,25 @@ def test_work_without_an_id_belongs_to_its_stream(tmp_path: Path) -> None:
     first, second = read_processes(write(tmp_path, change))
     assert "late" in {second.text(row) for row in range(len(second))}
     assert "late" not in {first.text(row) for row in range(len(first))}
+
+
+@pytest.mark.data
+def test_work_of_earlier_launches_belongs_to_its_stream(data_dir: Path, tmp_path: Path) -> None:
+    """Rank 1 has work that was launched before the recording; calls of rank 0 have its ids."""
+    names = [data_dir / f"traces/dlrm_8xV100/kineto_rank{rank}.json.gz" for rank in (0, 1)]
+    files = [json.loads(gzip.decompress(path.read_bytes())) for path in names]
+    for rank, file in enumerate(files):
+        for event in file["traceEvents"]:
+            for key in ("pid", "tid"):
+                # numbers of devices and streams are small
+                if isinstance(event.get(key), int) and event[key] > 1000:
+                    event[key] += 100_000 * rank
+    files[0]["traceEvents"] += files[1]["traceEvents"]
+    path = tmp_path / "both.json"
+    path.write_text(json.dumps(files[0]))
+    parts = read_processes(path)
+    for part, single in zip(parts, names, strict=True):
+        whole = read_kineto(single)
+        assert part.columns["duration"][part.on_device].sum() == (
+            whole.columns["duration"][whole.on_device].sum()
+        )
