@@ -49,6 +49,21 @@ def fact(owner: object, slot: str, compute: Callable[[Any], T]) -> T:
     return result
 
 
+LASTING_SLOT = "irgraph.facts.lasting"
+"""Slot of the facts of an op that hold at every size."""
+
+
+def lasting_facts(op: object) -> dict[str, Any]:
+    """Return the facts of an op that hold at every size: its resized forms share them."""
+    facts: dict[str, Any] = facts_of(op).setdefault(LASTING_SLOT, {})
+    return facts
+
+
+def share_lasting_facts(op: object, resized: object) -> None:
+    """Share the facts of an op that hold at every size with a resized form of it."""
+    facts_of(resized)[LASTING_SLOT] = lasting_facts(op)
+
+
 class StoredProperty(Generic[T]):
     """An attribute that is computed at its first use, and then in the object's dictionary.
 

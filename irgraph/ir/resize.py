@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from irgraph.facts import FactTable, fact, facts_of
+from irgraph.facts import FactTable, fact, facts_of, share_lasting_facts
 from irgraph.ir.dim import Dim, rebind
 from irgraph.ir.edit import map_value
 from irgraph.ir.graph import Graph
@@ -144,9 +144,11 @@ class DimSubstitution:
             and all(map(is_, body, op.body))
         ):
             return op
-        return replace(
+        resized = replace(
             op, operands=operands, results=results, attributes=attributes, body=body, notes={}
         )
+        share_lasting_facts(op, resized)
+        return resized
 
     def values(self, values: tuple[V, ...]) -> tuple[V, ...]:
         """Return operands or results under the new dimensions; the same object if unchanged."""

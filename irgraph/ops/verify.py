@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
-from irgraph.facts import facts_of
+from irgraph.facts import facts_of, lasting_facts
 from irgraph.ir.graph import OPERANDS, Graph
 from irgraph.ir.op import Op
 from irgraph.ops.rules import calls, definitions, tensors
@@ -40,18 +40,24 @@ def describe(graph: Graph, finding: Finding) -> str:
 def verify(graph: Graph) -> list[Finding]:
     """Return all findings about a graph, in launch order; empty if it is valid.
 
-    Rules of single ops skip ops that were valid in a graph of the same kind before.
+    Rules of single ops skip ops that were valid in a graph of the same kind before. Rules that do
+    not depend on sizes skip the resized forms of these ops as well.
     """
-    kind = _graph_kind(graph)
+    declarations = (graph.devices, graph.streams, graph.schemas, OPERANDS in graph.settings)
+    kind = _token((*declarations, tuple(graph.dims.items())))
+    kind_at_any_size = _token(declarations)
     ops = [op for op in graph.walk() if facts_of(op).get(VERIFIED_SLOT) is not kind]
+    new_ops = [op for op in ops if lasting_facts(op).get(VERIFIED_SLOT) is not kind_at_any_size]
     findings: list[Finding] = []
     for graph_rule in RULES:
         findings += graph_rule(graph)
     for op_rule in RULES_OF_OPS:
-        findings += op_rule(graph, ops)
+        findings += op_rule(graph, ops if op_rule in RULES_OF_SIZES else new_ops)
     if not findings:
         for op in ops:
             facts_of(op)[VERIFIED_SLOT] = kind
+        for op in new_ops:
+            lasting_facts(op)[VERIFIED_SLOT] = kind_at_any_size
     return findings
 
 
@@ -64,15 +70,12 @@ MAX_GRAPH_KINDS = 64
 _KINDS: OrderedDict[Hashable, object] = OrderedDict()
 
 
-def _graph_kind(graph: Graph) -> object:
+def _token(declarations: Hashable) -> object:
     """Return the token of all graphs in which rules of single ops read equal declarations."""
-    declarations = (graph.devices, graph.streams, graph.schemas)
-    dims = tuple(graph.dims.items())
-    key = (*declarations, OPERANDS in graph.settings, dims)
-    kind = _KINDS.setdefault(key, object())
+    token = _KINDS.setdefault(declarations, object())
     if len(_KINDS) > MAX_GRAPH_KINDS:
         _KINDS.pop(next(iter(_KINDS)), None)
-    return kind
+    return token
 
 
 def check(graph: Graph) -> Graph:
@@ -97,7 +100,17 @@ RULES_OF_OPS: tuple[Callable[[Graph, Sequence[Op]], Iterator[Finding]], ...] = (
     calls.schemas,
     calls.foreign_ops,
     tensors.result_placement,
+    tensors.overwritten_operands,
     calls.shapes,
     calls.tf32_types,
 )
 """Every rule of single ops, in the order in which findings are reported."""
+
+RULES_OF_SIZES = frozenset(
+    (
+        tensors.tensors,
+        tensors.overwritten_operands,
+        calls.shapes,
+    )
+)
+"""Rules of single ops whose findings depend on sizes, strides or offsets."""

@@ -6,9 +6,11 @@ import pickle
 
 from msgspec.structs import replace
 
+from irgraph.facts import lasting_facts
 from irgraph.ir.edit import Edit
 from irgraph.ir.graph import Device, Graph, Stream
 from irgraph.ir.op import Op
+from irgraph.ir.resize import with_dims
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.rules.finding import Finding
 from irgraph.ops.verify import VERIFIED_SLOT, verify
@@ -70,3 +72,37 @@ def test_what_is_new_is_found_beside_what_is_sound() -> None:
         broken = edit.commit()
         assert said(verify(broken)) == said(verify(fresh(broken))) != []
         assert said(verify(broken)) == said(verify(fresh(broken)))
+
+
+def test_resized_forms_share_what_holds_at_every_size() -> None:
+    graph = parse(TEXT)
+    assert verify(graph) == []
+    resized = with_dims(graph, {"B": 16})
+    changed = [op for op in resized.walk() if op not in set(graph.walk())]
+    assert changed
+    assert all(VERIFIED_SLOT in lasting_facts(op) for op in changed)
+    assert not any(VERIFIED_SLOT in op.__dict__ for op in changed)
+    assert verify(resized) == []
+    for broken, rules in (
+        (replace(resized, streams=()), {"streams"}),
+        (replace(resized, devices=(Device("gpu0", "v100"),)), {"devices"}),
+        (replace(resized, dims={"B": 9}), {"dims"}),
+    ):
+        assert {finding.rule for finding in verify(broken)} == rules
+        assert said(verify(broken)) == said(verify(fresh(broken)))
+
+
+OVERLAP = """model "m" { format = 1  dims = {B = 8} }
+
+device @gpu0 "v100"
+input %x : f32[B] in $b
+input %y : f32[B] in $c
+
+%z = aten.add(%y, %x) : f32[B] in $b+64
+"""
+
+
+def test_operands_that_are_overwritten_at_a_new_size_only_are_found() -> None:
+    graph = parse(OVERLAP)
+    assert verify(graph) == []
+    assert {finding.rule for finding in verify(with_dims(graph, {"B": 32}))} == {"written"}

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
+from irgraph.facts import lasting_facts
 from irgraph.ir.dim import Dim, evaluate
 from irgraph.ir.dtypes import ITEMSIZE
 from irgraph.ir.graph import OPERANDS, Declared, Graph
@@ -113,7 +114,7 @@ def streams(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
 
 
 def result_placement(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
-    """Results are on their op's device, and do not overlap operands that it only reads."""
+    """Results are on their op's device."""
     devices = _device_names(graph)
     has_operands = OPERANDS not in graph.settings
     libraries = checked_libraries()
@@ -123,16 +124,14 @@ def result_placement(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
             if name not in devices:
                 message = f"names the undeclared @{name}"
                 yield Finding("devices", message, op, _declaration_hint(name))
-        inputs, outputs = op.inputs, op.outputs
-        if not has_operands or op.body or not inputs or not outputs:
+        if not has_operands or op.body or not op.inputs:
             continue
         if not op.name.startswith(libraries):
             continue
-        device = device_refs[0] if device_refs else inputs[0].device
-        buffers = {tensor.buffer for tensor in inputs}
-        for tensor in outputs:
-            if tensor.buffer in buffers or tensor.device != device in devices:
-                yield from _placement_findings(op, tensor)
+        device = device_refs[0] if device_refs else op.inputs[0].device
+        for tensor in op.outputs:
+            if tensor.device != device and device in devices:
+                yield from _device_findings(op, tensor)
 
 
 def _device_refs(op: Op) -> list[DeviceRef]:
@@ -142,14 +141,41 @@ def _device_refs(op: Op) -> list[DeviceRef]:
     return [value for value in values if isinstance(value, DeviceRef)]
 
 
-def _placement_findings(op: Op, result: Tensor) -> Iterator[Finding]:
+def _device_findings(op: Op, result: Tensor) -> Iterator[Finding]:
     devices = result_devices(op)
     if result.device not in devices:
         names = [f"@{device}" for device in sorted(devices)]
         expected = " or ".join(names)
         message = f"makes %{result.name} on {expected}, not on @{result.device}"
         yield Finding("devices", message, op, "aten.to copies a tensor to another device")
-    operand = overwritten_operand(op, result)
-    if operand is not None:
-        message = f"makes %{result.name} in ${result.buffer}, over its operand %{operand.name}"
-        yield Finding("written", message, op, "it makes a new tensor: give that its own buffer")
+
+
+def overwritten_operands(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
+    """Results do not overlap operands that their op only reads."""
+    if OPERANDS in graph.settings:
+        return
+    for op in ops:
+        if not _shares_buffers(op):
+            continue
+        for tensor in op.outputs:
+            operand = overwritten_operand(op, tensor)
+            if operand is not None:
+                place = f"in ${tensor.buffer}, over its operand %{operand.name}"
+                hint = "it makes a new tensor: give that its own buffer"
+                yield Finding("written", f"makes %{tensor.name} {place}", op, hint)
+
+
+SHARING_SLOT = "irgraph.ops.rules.tensors"
+"""Slot of an op that caches whether a result is in the buffer of an operand."""
+
+
+def _shares_buffers(op: Op) -> bool:
+    """Return whether a result of a call that makes new tensors is in the buffer of an operand."""
+    facts = lasting_facts(op)
+    shares: bool | None = facts.get(SHARING_SLOT)
+    if shares is None:
+        is_checked = not op.body and op.name.startswith(checked_libraries())
+        buffers = {tensor.buffer for tensor in op.inputs}
+        shares = is_checked and any(tensor.buffer in buffers for tensor in op.outputs)
+        facts[SHARING_SLOT] = shares
+    return shares
