@@ -16,6 +16,13 @@ from irgraph.ir.tensor import Tensor
 
 COUNTERS = "numbers of {}{} change from step to step: they stay as captured"
 
+NOT_LINEAR = "is not linear in the batch size"
+NO_MULTIPLE = "no whole multiple of the batch size: kept"
+NOT_CONSTANT = "depends on the batch size"
+DROPPED = "depends on the batch size: it is not kept"
+REASONS = (NOT_LINEAR, NO_MULTIPLE, DROPPED, NOT_CONSTANT)
+"""Reasons why a number, or another value, stays as captured."""
+
 
 class DifferentStructureError(ValueError):
     """Raised for captures that do not make the same calls; the message has the first difference."""
@@ -54,8 +61,21 @@ def with_batch(
     symbolic = replace(
         base, dims=dims, settings=settings, ops=ops, tensors=tensors, returned=returned
     )
-    notes = sorted(merge.misfits) + _counter_notes(merge.counters)
+    notes = _misfit_notes(sorted(merge.misfits)) + _counter_notes(merge.counters)
     return (symbolic if merge.is_symbolic else base), notes
+
+
+def _misfit_notes(misfits: Sequence[str]) -> list[str]:
+    """Return one note for each reason, with the first number that it holds for."""
+    by_reason: dict[str, list[str]] = {}
+    for misfit in misfits:
+        reason = next((reason for reason in REASONS if reason in misfit), misfit)
+        by_reason.setdefault(reason, []).append(misfit)
+    notes = []
+    for first, *others in by_reason.values():
+        end = f" (and {len(others)} more)" if others else ""
+        notes.append(first + end)
+    return notes
 
 
 def _counter_notes(locations: Sequence[str]) -> list[str]:
@@ -129,7 +149,7 @@ class _Merge:
             return self.number(parts)
         is_counter = self.repeats and not _is_same(parts[-1], first)
         if not is_counter and not all(_is_same(part, first) for part in parts):
-            self.misfits.add(f"{self._location}: {first!r} depends on the batch size")
+            self.misfits.add(f"{self._location}: {first!r} {NOT_CONSTANT}")
         return first
 
     def tensor(self, parts: Sequence[Tensor]) -> Tensor:
@@ -155,7 +175,7 @@ class _Merge:
         tensor = self.tensor([part.tensor for part in parts])
         if all(_is_same(part.value, first.value) for part in parts):
             return replace(first, tensor=tensor)
-        self.misfits.add(f"the value of %{tensor.name} depends on the batch size: it is not kept")
+        self.misfits.add(f"the value of %{tensor.name} {DROPPED}")
         return replace(first, tensor=tensor, value=None)
 
     def returned(self, parts: Sequence[tuple[Tensor, ...] | None]) -> tuple[Tensor, ...] | None:
@@ -175,8 +195,8 @@ class _Merge:
         share = Fraction(parts[0], self.sizes[0])
         if all(share * size == part for size, part in zip(self.sizes, parts, strict=True)):
             name = f"{self.name}*{share.numerator}" if share.numerator > 1 else self.name
-            return f"is {name}/{share.denominator}, no whole multiple of the batch size: kept"
-        return "is not linear in the batch size"
+            return f"is {name}/{share.denominator}, {NO_MULTIPLE}"
+        return NOT_LINEAR
 
     def number(self, parts: Sequence[int]) -> int:
         """Return a number given at every batch size: plain, or ``a*B+c`` if that fits them all."""

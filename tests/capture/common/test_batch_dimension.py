@@ -45,7 +45,14 @@ def test_numbers_that_are_not_linear_stay_plain_and_are_told() -> None:
     sizes = {8: graph(64), 4: graph(16), 2: graph(4)}
     found, odd = with_batch(sizes, 8)
     assert not isinstance(found.tensors[0].tensor.shape[0], Dim)
-    assert "aten.select (live#2): 64 is not linear in the batch size" in odd
+    assert "aten.elu (): 64 is not linear in the batch size (and 3 more)" in odd
+
+
+def test_numbers_of_one_reason_share_a_note() -> None:
+    sizes = {size: graph(size, scale=size * size, shift=size**3) for size in (8, 4, 2)}
+    found, odd = with_batch(sizes, 8)
+    assert odd == ["aten.elu (): 512 is not linear in the batch size (and 1 more)"]
+    assert len(fixed_numbers(found, "B")) == 2
 
 
 def test_floats_that_differ_are_told() -> None:
