@@ -17,7 +17,7 @@ class Dim(int):
 
     It *is* its value under the model's current dimensions, so every formula over shapes works on
     plain numbers; only printing and resizing look at ``terms``, a polynomial over dimension names.
-    Arithmetic on a ``Dim`` gives a plain ``int``: expressions are never guessed.
+    Arithmetic on a ``Dim`` gives a plain ``int``: expressions are never guessed (see ``combine``).
     """
 
     terms: tuple[Term, ...]
@@ -80,6 +80,29 @@ def rebind(size: int, dims: Mapping[str, int]) -> int:
 def same(a: int, b: int) -> bool:
     """Return whether two sizes agree in value and in expression."""
     return a == b and getattr(a, "terms", None) == getattr(b, "terms", None)
+
+
+def combine(operator: str, left: int, right: int, value: float) -> float:
+    """Return the value of ``+ - * / //`` on two sizes, with its expression if that is exact.
+
+    A quotient has one if every coefficient is a multiple of the divisor, a plain number.
+    """
+    terms, others = _terms(left), _terms(right)
+    if operator in ("/", "//"):
+        if isinstance(right, Dim) or any(count % right for _, count in terms):
+            return value
+        terms = tuple((factors, count // right) for factors, count in terms)
+    elif operator == "*":
+        terms = tuple(((*f, *g), a * b) for f, a in terms for g, b in others)
+    else:
+        sign = -1 if operator == "-" else 1
+        terms = (*terms, *((factors, sign * count) for factors, count in others))
+    canonical = normal(terms)
+    return Dim(int(value), canonical) if any(factors for factors, _ in canonical) else value
+
+
+def _terms(size: int) -> tuple[Term, ...]:
+    return size.terms if isinstance(size, Dim) else (((), size),)
 
 
 def format_terms(terms: tuple[Term, ...]) -> str:

@@ -108,7 +108,10 @@ def _with_expressions(
     strides = None
     if actual.strides is not None and probed.strides is not None:
         strides = tuple(map(size, actual.strides, probed.strides))
-    return replace(actual, shape=shape, strides=strides)
+    offset = actual.offset
+    if offset != probed.offset:
+        offset = size(offset, probed.offset)
+    return replace(actual, shape=shape, strides=strides, offset=offset)
 
 
 MAX_CACHED_CALLS = 4096
@@ -200,7 +203,8 @@ class _PlainCall:
         )
 
     def _size(self, size: int) -> int:
-        return int(rebind(size, self._dims))
+        # without dimensions a size is its current value
+        return int(rebind(size, self._dims)) if self._dims else int(size)
 
 
 def torch_results(

@@ -27,6 +27,7 @@ ELSEWHERE = {
     "add-dropout",
     "add-norm",
     "bucket-allreduce",
+    "chunk-loss",
     "drop-dropout",
     "drop-norm",
     "pad-vocabulary",

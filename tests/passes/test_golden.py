@@ -13,6 +13,7 @@ from irgraph.text import IrgraphError, parse, print_graph
 
 CALLS = {
     "bucket-allreduce": "bucket-allreduce(limit = 600B)",
+    "chunk-loss": "chunk-loss(least = 90)",
     "pad-vocabulary": "pad-vocabulary(least = 90)",
     "resize-batch": "resize-batch(to = 16)",
     "resize-layer": "resize-layer(width = 12)",

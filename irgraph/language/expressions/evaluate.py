@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Protocol
 
 from irgraph.diagnostics import fail
+from irgraph.ir.dim import Dim, combine
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Op, Value
 from irgraph.ir.tensor import Tensor
@@ -219,6 +220,13 @@ def _binary(expression: Binary, scope: Scope) -> Value:
         raise EvaluationError(f"{expression} cannot be evaluated{operands}") from None
     if not abs(value) < MAX_NUMBER:
         raise EvaluationError(f"{expression} is too large")
+    left, right = numbers
+    if (
+        any(isinstance(n, Dim) for n in numbers)
+        and isinstance(left, int)
+        and isinstance(right, int)
+    ):
+        return combine(expression.operator, left, right, value)
     return value
 
 
