@@ -1,4 +1,4 @@
-"""Figures of HolisticTraceAnalysis 0.5.0 and by TraceLens's definitions on DLRM's eight ranks.
+"""Figures of HolisticTraceAnalysis 0.6.1 and by TraceLens's definitions on DLRM's eight ranks.
 
 Those of the first stand here as it printed them (``docs/from-hta.md``); the rest is arithmetic.
 """
