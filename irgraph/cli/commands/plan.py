@@ -1,7 +1,10 @@
-"""``irgraph plan``: search for sharding plans of embedding tables with a fast slowest rank."""
+"""``irgraph plan``: search for a plan of embedding tables, or for a layout of a step over ranks."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,28 +15,63 @@ from irgraph.cli.html import HtmlOption
 from irgraph.cli.traces import print_rows
 
 if TYPE_CHECKING:
+    from irgraph.ir.graph import Graph
     from irgraph.planning.plans import PlanResult
+    from irgraph.plans.plan import Plan
+    from irgraph.predict.options import PredictOptions
 
 PANEL = "predict"
+
+MAX_RANKS = 1024
+"""Maximum number of ranks of a search."""
+
+
+class Subject(StrEnum):
+    """Subject of a plan: embedding tables, or a whole step."""
+
+    TABLES = "tables"
+    LAYOUTS = "layouts"
 
 
 def plan(
     model: cli.ModelArgument,
-    ranks: Annotated[int, typer.Option("--ranks", min=1, max=1024, help="Number of ranks.")],
-    memory: Annotated[
-        str, typer.Option("--memory", metavar="SIZE", help="Memory of each device, as in 40GiB.")
+    ranks: Annotated[
+        str,
+        typer.Option(
+            "--ranks", metavar="N|MxN", help="Number of ranks: 8, or 2x8 (machines x ranks)."
+        ),
     ],
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            "--memory",
+            metavar="SIZE",
+            help="Memory of each device, as in 40GiB (default: its own).",
+        ),
+    ] = None,
     device: cli.CardOption = None,
     host: cli.HostOption = "default",
     dim: cli.DimOption = None,
     fabric: cli.FabricOption = None,
+    subject: Annotated[
+        Subject | None,
+        typer.Option(
+            "--of",
+            help="Place embedding tables, or search layouts of the step (default: tables, if the "
+            "model has embedding bags).",
+        ),
+    ] = None,
+    top: Annotated[
+        int, typer.Option("--top", min=1, max=1000, help="Number of layouts to print.")
+    ] = 5,
     seconds: Annotated[
         float,
-        typer.Option("--seconds", min=0, max=3600, help="Duration of the search, in seconds."),
+        typer.Option("--seconds", min=0, max=3600, help="Duration of the search of tables."),
     ] = 30.0,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the search.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the search of tables.")] = 0,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Simulate only the plan that the search finds.")
+        bool,
+        typer.Option("--quick", help="Simulate only the plan that the search of tables finds."),
     ] = False,
     models: Annotated[
         str | None,
@@ -43,40 +81,123 @@ def plan(
     html: HtmlOption = None,
     json: cli.JsonOption = False,
 ) -> None:
-    """Search for a plan of embedding tables over ranks, and compare it with greedy sharders."""
+    """Search for a plan of embedding tables, or for the fastest layout of a step over ranks."""
     from irgraph.diagnostics import fail
     from irgraph.diagnostics.quantities import parse_bytes
-    from irgraph.planning.plans import best_of, plans_of
+    from irgraph.ir.ranks import read_layout
     from irgraph.predict.options import PredictOptions
-    from irgraph.predict.ranks import collective_notes
-    from irgraph.text import print_graph
-    from irgraph.verbs.refusal import RefusedError
+    from irgraph.verbs.sharding.embeddings.tables import table_sizes
 
     graph = cli.with_dim_options(cli.read_typed_model(model), dim)
-    options = PredictOptions(device=device, host=host, fabric=fabric)
-    size = parse_bytes(memory, "--memory")
+    count = read_layout(ranks).ranks
+    if count > MAX_RANKS:
+        raise fail(f"--ranks: a plan is searched for at most {MAX_RANKS} ranks", exit_code=2)
+    options = PredictOptions(
+        device=device, host=host, fabric=fabric, ranks=None if ranks.isdecimal() else ranks
+    )
+    size = parse_bytes(memory, "--memory") if memory is not None else _card_memory(graph, options)
+    chosen = subject or (Subject.TABLES if table_sizes(graph) else Subject.LAYOUTS)
+    if chosen == Subject.TABLES and not table_sizes(graph):
+        hint = "leave out --of to search layouts of the step"
+        raise fail("--of tables: the model has no embedding bags", hint=hint, exit_code=2)
+    if chosen == Subject.TABLES:
+        outputs = _Outputs(models, output, html, json)
+        _plan_tables(graph, count, size, options, seed, seconds, quick, outputs)
+        return
+    if html is not None:
+        raise fail("--html: a page shows plans of tables, not layouts", exit_code=2)
+    _plan_layouts(graph, count, size, options, top, _Outputs(models, output, html, json))
+
+
+@dataclass(frozen=True)
+class _Outputs:
+    """Files to write, and whether to print JSON."""
+
+    models: str | None
+    output: str | None
+    html: str | None
+    as_json: bool
+
+
+def _card_memory(graph: Graph, options: PredictOptions) -> float:
+    """Return the memory of the card in bytes."""
+    from irgraph.backend import backend
+    from irgraph.predict.prediction import device_of
+
+    return float(backend().device(options.device or device_of(graph), graph).memory_bytes)
+
+
+def _plan_tables(
+    graph: Graph,
+    ranks: int,
+    memory: float,
+    options: PredictOptions,
+    seed: int,
+    seconds: float,
+    quick: bool,
+    outputs: _Outputs,
+) -> None:
+    """Search for a plan of tables, and write and print it."""
+    from irgraph.diagnostics import fail
+    from irgraph.planning.plans import best_of, plans_of
+    from irgraph.predict.ranks import collective_notes
+    from irgraph.verbs.refusal import RefusedError
+
     try:
         results = plans_of(
-            graph, ranks, size, options, seed=seed, seconds=seconds, with_baselines=not quick
+            graph, ranks, memory, options, seed=seed, seconds=seconds, with_baselines=not quick
         )
     except RefusedError as error:
         raise fail(f"the step is not sharded: {error.reason}") from None
     best = best_of(results)
-    if models is not None:
-        for rank, rank_model in enumerate(best.models):
-            Path(models).mkdir(parents=True, exist_ok=True)
-            cli.write_result(print_graph(rank_model), str(Path(models) / f"rank{rank}.ir"))
-    if output is not None:
-        cli.write_result(str(best.plan), output)
+    _write(best.plan, best.models, outputs)
     lines = collective_notes(best.predictions)
-    if html is not None:
+    if outputs.html is not None:
         from irgraph.cli.html import write_page
         from irgraph.pages.ranks import plan_page
 
-        write_page(
-            plan_page(graph.name, results, [_figures(result) for result in results], lines), html
-        )
-    _show(results, lines, output, json)
+        figures = [_figures(result) for result in results]
+        write_page(plan_page(graph.name, results, figures, lines), outputs.html)
+    _show(results, lines, outputs.output, outputs.as_json)
+
+
+def _plan_layouts(
+    graph: Graph, ranks: int, memory: float, options: PredictOptions, top: int, outputs: _Outputs
+) -> None:
+    """Search for the fastest layout, and write and print it."""
+    from irgraph.cli.layout_plans import exclusions, layouts_json, show_layouts
+    from irgraph.diagnostics import fail
+    from irgraph.planning.layouts.search import search_layouts
+    from irgraph.verbs.sharding.shard import shard
+
+    with cli.show_progress("layouts") as progress:
+        search = search_layouts(graph, ranks, options, memory, max_results=top, progress=progress)
+    if not search.results:
+        for line in exclusions(search, memory):
+            cli.print_error(line)
+        raise fail("no layout fits into memory, or none can be sharded", exit_code=1)
+    best = search.results[0].plan
+    if outputs.models is None:
+        _write(best, (), outputs)
+    else:
+        _write(best, [shard(graph, best, rank).graph for rank in range(ranks)], outputs)
+    if outputs.as_json:
+        cli.write_json(layouts_json(search, memory, top))
+    else:
+        show_layouts(search, memory, top, outputs.output)
+
+
+def _write(plan: Plan, models: Sequence[Graph], outputs: _Outputs) -> None:
+    """Write the models of all ranks and the plan, if files are named."""
+    from irgraph.text import print_graph
+
+    if outputs.models is not None:
+        folder = Path(outputs.models)
+        folder.mkdir(parents=True, exist_ok=True)
+        for rank, model in enumerate(models):
+            cli.write_result(print_graph(model), str(folder / f"rank{rank}.ir"))
+    if outputs.output is not None:
+        cli.write_result(str(plan), outputs.output)
 
 
 def _show(results: list[PlanResult], lines: list[str], output: str | None, as_json: bool) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from irgraph.facts import FactTable, fact
 from irgraph.ir.graph import Graph
 from irgraph.ir.op import Value
 from irgraph.ir.ranks import GROUPS, RANK, group_of, groups_text, is_collective, with_ranks
@@ -42,6 +44,7 @@ class ShardResult(Struct, frozen=True):
         sum_count: number of tensors that are summed over ranks.
         legal: the reason why each rank's results are its part of the full step's, as a sentence.
         layouts: relations of the rank's tensors to the full step's tensors.
+        moves: number of tensors that are summed, gathered, scattered and exchanged over ranks.
     """
 
     graph: Graph
@@ -49,6 +52,7 @@ class ShardResult(Struct, frozen=True):
     sum_count: int
     legal: str
     layouts: tuple[TensorLayout, ...] = ()
+    moves: Mapping[str, int] = {}
 
 
 def shard(graph: Graph, plan: Plan, rank: int, dim: str = "") -> ShardResult:
@@ -73,7 +77,7 @@ def shard(graph: Graph, plan: Plan, rank: int, dim: str = "") -> ShardResult:
     if plan.mesh is not None:
         return _by_mesh(graph, plan, plan.mesh, rank, dim)
     if plan.layers or plan.pins:
-        return _by_layers(graph, plan, rank)
+        return split_layers(graph, plan, rank)
     return _by_samples(graph, plan, rank, dim)
 
 
@@ -232,7 +236,7 @@ def _by_mesh(graph: Graph, plan: Plan, mesh: Mesh, rank: int, dim: str) -> Shard
     axes = mesh_axes(plan, mesh, rank)
     for axis in axes:
         if axis.group == LAYERS:
-            result = _by_layers(graph, axis.plan, axis.index, axis.group)
+            result = split_layers(graph, axis.plan, axis.index, axis.group)
         else:
             result = _by_samples(graph, axis.plan, axis.index, dim, axis.group)
         graph = result.graph
@@ -254,8 +258,37 @@ def _by_mesh(graph: Graph, plan: Plan, mesh: Mesh, rank: int, dim: str) -> Shard
     )
 
 
-def _by_layers(graph: Graph, plan: Plan, rank: int, group: str = GROUP) -> ShardResult:
-    """Return the model of one rank with parts of linear layers, and all samples."""
+LAYER_SPLITS = "irgraph.verbs.sharding.shard"
+"""Slot of a graph's facts with its latest split layers: shardings of one mesh share them."""
+
+MAX_LAYER_SPLITS = 32
+"""Maximum number of split steps that a graph stores."""
+
+LayerSplits: TypeAlias = FactTable[tuple[str, int, str], ShardResult]
+
+
+def split_layers(graph: Graph, plan: Plan, rank: int, group: str = GROUP) -> ShardResult:
+    """Return the model of one rank with parts of linear layers, and all samples.
+
+    Args:
+        graph: the whole step.
+        plan: a plan with layers or pins alone.
+        rank: index of the rank, from 0.
+        group: the process group of the ranks.
+
+    Raises:
+        IrgraphError: the plan names a layer that the model lacks (exit code 2).
+        RefusedError: an op can run neither on parts nor on tensors assembled from parts.
+    """
+    splits: LayerSplits = fact(graph, LAYER_SPLITS, lambda _: FactTable(MAX_LAYER_SPLITS))
+    key = str(plan), rank, group
+    result = splits.get(key)
+    if result is None:
+        result = splits[key] = _by_layers(graph, plan, rank, group)
+    return result
+
+
+def _by_layers(graph: Graph, plan: Plan, rank: int, group: str) -> ShardResult:
     _check_layers(graph, plan, group)
     graph = with_sums(graph) if plan.pins else graph
     axes = layer_axes(graph, plan) if plan.ranks > 1 else {}
@@ -276,7 +309,7 @@ def _by_layers(graph: Graph, plan: Plan, rank: int, group: str = GROUP) -> Shard
         "every tensor is the same on all ranks, an equal block of the whole step's, or a part of a"
         f" sum: {moves} over ranks before what needs tensors whole"
     )
-    return ShardResult(local, ops.new_op_count, counts["sum"], legal, tuple(layouts))
+    return ShardResult(local, ops.new_op_count, counts["sum"], legal, tuple(layouts), dict(counts))
 
 
 def _check_layers(graph: Graph, plan: Plan, group: str) -> None:

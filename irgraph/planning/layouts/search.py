@@ -1,0 +1,249 @@
+"""Search for the fastest layout of a step over ranks, by the prediction of one rank's step.
+
+The search is exhaustive over the ranks that share samples, ranks that split layers, and the
+shardings of parameters; two bounds exclude layouts that cannot fit or cannot be among the best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import combinations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from irgraph.backend import backend
+from irgraph.ir.graph import Graph
+from irgraph.ir.loading import batches_per_step
+from irgraph.planning.layouts.bounds import MemoryBound, TimeBound
+from irgraph.planning.layouts.layer_pairs import LayerPair, layer_pairs
+from irgraph.planning.layouts.layout import StepLayout, shardings_of
+from irgraph.planning.layouts.result import (
+    LayoutResult,
+    LayoutSearch,
+    RefusedLayout,
+    SlowLayout,
+    UnfitLayout,
+)
+from irgraph.plans.layout import LAYERS
+from irgraph.plans.plan import DATA, LayerScheme, Plan, TableSharding
+from irgraph.predict.options import PredictOptions
+from irgraph.predict.prediction import device_of, predict
+from irgraph.schedule.memory.caching_allocator import reserved_memory
+from irgraph.schedule.memory.peak import peak_memory, workspace
+from irgraph.verbs.refusal import RefusedError
+from irgraph.verbs.sharding.embeddings.tables import table_sizes
+from irgraph.verbs.sharding.shard import ShardResult, shard, split_layers
+
+MAX_RESULTS = 5
+"""Default number of best layouts that are exact: no layout left out is faster."""
+
+MAX_COMBINED_PAIRS = 3
+"""Maximum number of pairs of layers of which all sets are tried."""
+
+GATHERINGS = ("gathering", "exchange", "scattering")
+"""Conversions of activations that a pair of layers needs if its activations are not in parts."""
+
+
+def search_layouts(
+    graph: Graph,
+    ranks: int,
+    options: PredictOptions,
+    memory: float,
+    *,
+    max_results: int = MAX_RESULTS,
+    progress: Callable[[str], None] = lambda _: None,
+) -> LayoutSearch:
+    """Return the fastest layouts of a step over a number of ranks that fit into memory.
+
+    Args:
+        graph: the step on one card, with the batch of all ranks together.
+        ranks: number of ranks.
+        options: options of ``predict``; ``ranks`` may name machines times ranks on each.
+        memory: bytes of each rank's device.
+        max_results: number of best layouts that must be exact.
+        progress: is called with the layout that is simulated.
+    """
+    if options.ranks is None:
+        options = replace(options, ranks=ranks)
+    search = _Search(graph, options, memory, max_results, progress)
+    for tensor in (size for size in range(1, ranks + 1) if ranks % size == 0):
+        search.add_meshes(ranks // tensor, tensor)
+    search.add_shardings()
+    return search.result()
+
+
+class _Mesh(Struct, frozen=True):
+    """Layers on a mesh.
+
+    Attributes:
+        layout: the layout with complete parameters on each rank.
+        bound: lower bound of the step of all shardings, microseconds; 0 if it is unknown.
+    """
+
+    layout: StepLayout
+    bound: float
+
+
+class _Search:
+    """A search that is under way."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        options: PredictOptions,
+        memory: float,
+        max_results: int,
+        progress: Callable[[str], None],
+    ) -> None:
+        self.graph, self.options, self.memory = graph, options, memory
+        self.max_results, self.progress = max_results, progress
+        self.tables = tuple(table_sizes(graph))
+        self.pairs = layer_pairs(graph)
+        self.memory_bound = MemoryBound(graph)
+        sheet = backend().device(options.device or device_of(graph), graph)
+        self.workspace = workspace(sheet.architecture)
+        self.samples = _samples_of(graph)
+        self.simulated = 0
+        self.meshes: list[_Mesh] = []
+        self.results: list[LayoutResult] = []
+        self.refused: list[RefusedLayout] = []
+        self.unfit: list[UnfitLayout] = []
+        self.slow: list[SlowLayout] = []
+        self.replicated: dict[str, str] = dict.fromkeys(
+            self.pairs.unpaired, "no row-parallel layer takes its outputs alone"
+        )
+
+    def result(self) -> LayoutSearch:
+        """Return the layouts found so far."""
+        return LayoutSearch(
+            tuple(sorted(self.results, key=lambda result: result.step_time)),
+            self.simulated,
+            tuple(self.refused),
+            tuple(sorted(self.unfit, key=lambda layout: layout.memory)),
+            tuple(self.slow),
+            self.replicated,
+        )
+
+    def add_meshes(self, data: int, tensor: int) -> None:
+        """Add the layouts of a mesh with complete parameters, one for each choice of layers."""
+        splits = self._layer_splits(tensor) if tensor > 1 else [{}]
+        for layers in splits:
+            layout = StepLayout(data, tensor, "replicated", layers)
+            result = self._simulate(layout)
+            bound = self._bound(result) if result is not None else 0.0
+            self.meshes.append(_Mesh(layout, bound))
+        if not splits:
+            layout = StepLayout(data, tensor, "replicated")
+            self.refused.append(RefusedLayout(layout, self._no_split(tensor)))
+
+    def add_shardings(self) -> None:
+        """Add the other shardings of all meshes, the most promising meshes first."""
+        for mesh in sorted(self.meshes, key=lambda mesh: mesh.bound):
+            bound = mesh.bound
+            for sharding in shardings_of(mesh.layout.data)[1:]:
+                layout = replace(mesh.layout, sharding=sharding)
+                if bound > self._max_time():
+                    self.slow.append(SlowLayout(layout, bound))
+                    continue
+                result = self._simulate(layout)
+                if result is not None:
+                    bound = bound or self._bound(result)
+
+    def _bound(self, result: LayoutResult) -> float:
+        """Return the lower bound of the step of all shardings of a result's mesh."""
+        if not result.layout.layers:
+            return TimeBound(self.graph).time(result.prediction)
+        return TimeBound(self._split(result.layout.tensor, result.layout.layers).graph).time(
+            result.prediction
+        )
+
+    def _split(self, tensor: int, layers: Mapping[str, LayerScheme]) -> ShardResult:
+        """Return the first rank's step with split layers, and all samples."""
+        tables = {name: TableSharding(DATA) for name in self.tables}
+        return split_layers(self.graph, Plan(tensor, tables, layers=layers), 0, LAYERS)
+
+    def _no_split(self, tensor: int) -> str:
+        """Return why no layers are split."""
+        if not self.pairs.pairs:
+            return "no linear layer takes the outputs of linear layers alone, so none are split"
+        reasons = dict.fromkeys(self.replicated[str(pair)] for pair in self.pairs.pairs)
+        return f"{tensor} ranks split no layers: {'; '.join(reasons)}"
+
+    def _max_time(self) -> float:
+        """Return the step time of the last of the best layouts."""
+        times = sorted(result.step_time for result in self.results)
+        return times[self.max_results - 1] if len(times) >= self.max_results else float("inf")
+
+    def _simulate(self, layout: StepLayout) -> LayoutResult | None:
+        """Return the result of a layout, ``None`` if it is refused or does not fit."""
+        bound = self.memory_bound.bytes_of(layout) + self.workspace
+        if bound > self.memory:
+            self.unfit.append(UnfitLayout(layout, bound, True))
+            return None
+        self.progress(str(layout))
+        plan = layout.plan(self.tables)
+        try:
+            step = shard(self.graph, plan, 0).graph
+        except RefusedError as error:
+            self.refused.append(RefusedLayout(layout, error.reason))
+            return None
+        self.simulated += 1
+        memory = max(reserved_memory(step), peak_memory(step).peak) + self.workspace
+        if memory > self.memory:
+            self.unfit.append(UnfitLayout(layout, memory, False))
+            return None
+        prediction = predict(step, self.options)
+        result = LayoutResult(layout, plan, prediction, memory, self.samples)
+        self.results.append(result)
+        return result
+
+    def _layer_splits(self, tensor: int) -> list[dict[str, LayerScheme]]:
+        """Return the choices of layers for a number of ranks.
+
+        All sets of a few pairs are tried. Of more pairs, the ones whose activations stay in parts
+        are split together, and then all.
+        """
+        clean: list[LayerPair] = []
+        others: list[LayerPair] = []
+        for pair in self.pairs.pairs:
+            moves = self._moves(pair, tensor)
+            if moves is not None:
+                needs_moves = any(moves.get(noun) for noun in GATHERINGS)
+                (others if needs_moves else clean).append(pair)
+        pairs = [*clean, *others]
+        choices = [clean, pairs]
+        if len(pairs) <= MAX_COMBINED_PAIRS:
+            choices = [list(subset) for subset in _subsets(pairs)]
+        unique = {tuple(map(str, choice)): _merge_layers(choice) for choice in choices if choice}
+        return list(unique.values())
+
+    def _moves(self, pair: LayerPair, tensor: int) -> Mapping[str, int] | None:
+        """Return the conversions of a step with a split pair, ``None`` if it cannot be split."""
+        tables = {name: TableSharding(DATA) for name in self.tables}
+        try:
+            return split_layers(
+                self.graph, Plan(tensor, tables, layers=pair.layers), 0, LAYERS
+            ).moves
+        except RefusedError as error:
+            self.replicated.setdefault(str(pair), error.reason)
+            return None
+
+
+def _subsets(pairs: list[LayerPair]) -> Iterator[tuple[LayerPair, ...]]:
+    for size in range(len(pairs), 0, -1):
+        yield from combinations(pairs, size)
+
+
+def _merge_layers(pairs: list[LayerPair]) -> dict[str, LayerScheme]:
+    layers: dict[str, LayerScheme] = {}
+    for pair in pairs:
+        layers |= pair.layers
+    return layers
+
+
+def _samples_of(graph: Graph) -> int:
+    """Return the samples of a step, 0 if it has not one dimension of the batch."""
+    if len(graph.dims) != 1:
+        return 0
+    return next(iter(graph.dims.values())) * batches_per_step(graph)
