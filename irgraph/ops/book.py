@@ -65,7 +65,8 @@ def operator_of(name: str) -> Operator | None:
 def names_with(*traits: Trait) -> frozenset[str]:
     """Return the names of declared operators that have one of some traits."""
     chosen = frozenset(traits)
-    return frozenset(name for name, operator in book().items() if operator.traits & chosen)
+    operators = book().values()
+    return frozenset(operator.name for operator in operators if operator.traits & chosen)
 
 
 def collective_of(name: str) -> CollectiveKind | None:
@@ -77,7 +78,8 @@ def collective_of(name: str) -> CollectiveKind | None:
 def collectives(*kinds: CollectiveKind) -> tuple[str, ...]:
     """Return the names of declared ops that start some exchanges, by default any."""
     chosen = frozenset(kinds or CollectiveKind)
-    return tuple(name for name, operator in book().items() if operator.collective in chosen)
+    operators = book().values()
+    return tuple(operator.name for operator in operators if operator.collective in chosen)
 
 
 def custom_ops() -> Mapping[str, CustomOp]:
@@ -132,7 +134,10 @@ def factors_of(op: Op) -> tuple[int, ...]:
     if meaning is None or not meaning.linear:
         return ()
     added = frozenset.intersection(*meaning.linear)
-    return tuple(position for operands in meaning.linear for position in sorted(operands - added))
+    factors: list[int] = []
+    for operands in meaning.linear:
+        factors += sorted(operands - added)
+    return tuple(factors)
 
 
 def resolve(operator: Operator, call: Call) -> Meaning | None:

@@ -77,8 +77,12 @@ def gradient_op(schema: str) -> Gradient:
     def backward(call: DifferentiatedCall) -> dict[str, Any]:
         import torch
 
-        tensors = {n: v for n, v in call.arguments.items() if isinstance(v, torch.Tensor)}
-        keywords = {n: v for n, v in call.arguments.items() if n not in tensors}
+        tensors: dict[str, Any] = {}
+        keywords: dict[str, Any] = {}
+        for name, value in call.arguments.items():
+            is_tensor = isinstance(value, torch.Tensor)
+            arguments = tensors if is_tensor else keywords
+            arguments[name] = value
         compute = getattr(getattr(torch.ops, library), base)
         gradients = compute(*call.grads, *tensors.values(), **keywords)
         if not isinstance(gradients, Sequence):

@@ -178,8 +178,11 @@ class _PlainCall:
         self._names: dict[str, str] = {}
         self._buffers = {"": ""}
         operands = tuple(map(self._plain, op.operands))
-        attributes = {name: self._plain(value) for name, value in op.attributes.items()}
-        written = frozenset(self._names[name] for name in op.written if name in self._names)
+        attributes: dict[str, Value] = {}
+        for name, value in op.attributes.items():
+            attributes[name] = self._plain(value)
+        marked = [self._names[name] for name in op.written if name in self._names]
+        written = frozenset(marked)
         self.op = Op(op.name, operands, (), attributes, written)
         self.buffers = {name: buffer for buffer, name in self._buffers.items()}
 

@@ -55,7 +55,9 @@ def reads_on_host(op: Op) -> bool:
 
 def blocks_host(op: Op) -> bool:
     """Return whether an op makes the host wait for a device or for other processes."""
-    return op.name in HOST_SYNCS or op.name in names_with(Trait.HOST_READ, Trait.BARRIER)
+    if op.name in HOST_SYNCS:
+        return True
+    return op.name in names_with(Trait.HOST_READ, Trait.BARRIER)
 
 
 def waits(op: Op) -> bool:
@@ -94,8 +96,9 @@ def _written_last(graph: Graph) -> list[str]:
                 last_ops[tensor.buffer] = op
     names: list[str] = []
     for op in dict.fromkeys(last_ops.values()):
-        written = written_by(op)
-        names += [tensor.name for tensor in written if last_ops.get(tensor.buffer) is op]
+        for tensor in written_by(op):
+            if last_ops.get(tensor.buffer) is op:
+                names.append(tensor.name)
     return names
 
 

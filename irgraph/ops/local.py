@@ -56,7 +56,9 @@ def local_call(
     names = list(Call(op).arguments)
     pairs = zip_longest(names[: len(op.operands)], op.operands)
     operands = tuple(local(name, value) for name, value in pairs)
-    attributes = {name: local(name, value) for name, value in op.attributes.items()}
+    attributes: dict[str, Value] = {}
+    for name, value in op.attributes.items():
+        attributes[name] = local(name, value)
     return replace(op, operands=operands, attributes=attributes)
 
 

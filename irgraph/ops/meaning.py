@@ -78,6 +78,12 @@ class Slope(Struct, frozen=True):
     share: Fraction
 
 
+def growing_together(first: str, second: str) -> tuple[Slope, Slope]:
+    """Return that two letters grow by the same size."""
+    share = Fraction(1)
+    return Slope(first, second, share), Slope(second, first, share)
+
+
 class Piece(Struct, frozen=True):
     """A part of one axis of a view's operand.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from math import inf
 from typing import Literal, TypeAlias
 
@@ -42,7 +43,9 @@ class Place(Struct, frozen=True):
     def __str__(self) -> str:
         """Return the place in words."""
         runs = "" if self.outer == ONCE else f", {format_terms(self.outer)} runs"
-        text = f"split({self.axis}{runs})" if self.kind == "split" else self.kind
+        text = str(self.kind)
+        if self.kind == "split":
+            text = f"split({self.axis}{runs})"
         if self.power != 1.0:
             text += f" norm {self.power:g}"
         if self.factor:
@@ -138,7 +141,10 @@ def _place_along(axes: Axes, letter: str) -> Place | None:
 
 def times(a: Outer, b: Outer) -> Outer:
     """Return the product of two polynomials."""
-    return normal((names + others, n * m) for names, n in a for others, m in b)
+    terms: list[Term] = []
+    for (names, n), (others, m) in product(a, b):
+        terms.append((names + others, n * m))
+    return normal(terms)
 
 
 def _result_place(

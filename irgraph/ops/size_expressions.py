@@ -91,5 +91,7 @@ class Expressions(Struct, frozen=True):
 
 
 def _product_terms(a: Dim, b: Dim) -> list[Term]:
-    pairs = product(a.terms, b.terms)
-    return [(names + others, n * m) for (names, n), (others, m) in pairs]
+    terms: list[Term] = []
+    for (names, n), (others, m) in product(a.terms, b.terms):
+        terms.append((names + others, n * m))
+    return terms

@@ -32,9 +32,10 @@ _FILLS = frozenset(("copy_", "fill_", "zero_", "bernoulli_", "normal_", "uniform
 @cache
 def moves_all(name: str) -> bool:
     """Return whether an op of this name reads and writes all of its tensors."""
-    return (
-        name.rpartition(".")[2] in WHOLE_TENSOR_OPS or is_product(name) or has_pointwise_form(name)
-    )
+    _, _, base = name.rpartition(".")
+    if base in WHOLE_TENSOR_OPS:
+        return True
+    return is_product(name) or has_pointwise_form(name)
 
 
 def has_pointwise_form(name: str) -> bool:
@@ -50,8 +51,12 @@ def traffic(op: Op) -> int | None:
     """
     if not moves_all(op.name) or not (op.outputs or op.written):
         return None
-    tensors = {tensor.name: tensor for tensor in op.inputs}
-    unread = op.written if op.base in _FILLS else frozenset()
-    moved_tensors = [t for name, t in tensors.items() if name not in unread]
-    moved_tensors += [t for name, t in tensors.items() if name in op.written]
-    return sum(tensor.distinct * tensor.itemsize for tensor in (*moved_tensors, *op.outputs))
+    is_fill = op.base in _FILLS
+    moved_tensors = list(op.outputs)
+    for name, tensor in {tensor.name: tensor for tensor in op.inputs}.items():
+        is_written = name in op.written
+        if not (is_written and is_fill):
+            moved_tensors.append(tensor)
+        if is_written:
+            moved_tensors.append(tensor)
+    return sum(tensor.distinct * tensor.itemsize for tensor in moved_tensors)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-from itertools import product
-
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.call import Call
-from irgraph.ops.meaning import ONE, OPAQUE, Arguments, Axes, Axis, Letters, Meaning, Result, Slope
+from irgraph.ops.meaning import (
+    ONE,
+    OPAQUE,
+    Arguments,
+    Axes,
+    Axis,
+    Letters,
+    Meaning,
+    Result,
+    growing_together,
+)
 from irgraph.ops.operator import operators
 from irgraph.ops.patterns import linear_sets
 from irgraph.ops.shapes import opaque
@@ -15,7 +22,7 @@ from irgraph.ops.shapes import opaque
 QUERY_ROUNDING = 32
 """Multiple to which memory-efficient attention rounds the number of queries up, for its sums."""
 
-ROUNDED_QUERIES = (Slope("q", "rounded", Fraction(1)), Slope("rounded", "q", Fraction(1)))
+ROUNDED_QUERIES = growing_together("q", "rounded")
 
 OPERANDS = ("query", "key", "value")
 
@@ -25,7 +32,13 @@ GRADIENTS = ("grad_out", "grad_out_")
 BIASES = ("attn_bias", "attn_mask")
 """Names of arguments that are added to the scores."""
 
-FORMS = ("flash_attention", "efficient_attention", "flash_attention_for_cpu", "cudnn_attention")
+FORMS = (
+    "flash_attention",
+    "efficient_attention",
+    "flash_attention_for_cpu",
+    "cudnn_attention",
+    "fused_attention_overrideable",
+)
 
 
 class _Axes:
@@ -80,7 +93,8 @@ class _Axes:
 
     def of_bias(self, tensor: Tensor) -> Axes:
         """Return the axes of a mask that broadcasts to the scores."""
-        full_sizes = (*self._q.shape[:3], self._k.shape[2])
+        samples, heads, queries, _ = self._q.shape
+        full_sizes = (samples, heads, queries, self._k.shape[2])
         axes: list[Axis] = []
         for letter, full_size, size in zip("bhqk", full_sizes, tensor.shape, strict=True):
             if size == full_size:
@@ -185,13 +199,12 @@ def attention_flops(call: Call) -> int:
     return 2 * pairs * (width + value_width)
 
 
-FUSED = [f"_scaled_dot_product_{form}{end}" for form, end in product(FORMS, ("", "_backward"))]
+FORWARD = [f"_scaled_dot_product_{form}" for form in FORMS]
+NAMES = " ".join(f"{name} {name}_backward" for name in FORWARD)
 
 OPERATORS = operators(
     _attention,
-    " ".join(FUSED)
-    + " scaled_dot_product_attention _scaled_dot_product_fused_attention_overrideable"
-    " _scaled_dot_product_fused_attention_overrideable_backward",
+    f"{NAMES} scaled_dot_product_attention",
     text="b h q! d!, b h k! d!, b h k! d! -> b h q! d!",
     flops=attention_flops,
 )

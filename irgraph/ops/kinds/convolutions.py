@@ -136,7 +136,8 @@ def _gradient_flops(call: Call) -> int:
         windows = image if transposed else gradient
         channels = int(gradient.shape[1]) * int(image.shape[1])
         pairs = channels // call.number("groups", 1)
-        count += _products(windows, int(image.shape[0]), (pairs, *weight.shape[2:]))
+        taps = (pairs, *weight.shape[2:])
+        count += _products(windows, int(image.shape[0]), taps)
     return count
 
 

@@ -75,8 +75,8 @@ def _plain(call: Call) -> Meaning | None:
 
 
 def _unary(call: Call) -> Meaning | None:
-    is_cast = call.outputs and call.inputs and call.outputs[0].dtype != call.inputs[0].dtype
-    if is_cast and not _are_floats(call.inputs[0], call.outputs[0]):
+    types = {tensor.dtype for tensor in (*call.inputs[:1], *call.outputs[:1])}
+    if len(types) > 1 and not _are_floats(call.inputs[0], call.outputs[0]):
         return by_element(call)
     return by_element(call, "self")
 

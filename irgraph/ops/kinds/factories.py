@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from irgraph.ops.call import Call
-from irgraph.ops.meaning import ArgumentKey, Axis, Meaning, Result
+from irgraph.ops.meaning import Arguments, Meaning, Result
 from irgraph.ops.operator import operators
 from irgraph.ops.shapes import letters
 
@@ -17,7 +17,9 @@ def _sized(call: Call) -> Meaning | None:
     if min(sizes, default=0) < 0:
         return None
     axes = letters(rank, "n")
-    arguments: dict[ArgumentKey, Axis] = {("size", i): axes[i] for i in range(len(sizes))}
+    arguments: Arguments = {}
+    for index in range(len(sizes)):
+        arguments["size", index] = axes[index]
     return Meaning(
         operands=tuple(letters(t.rank, f"o{i}_") for i, t in enumerate(call.inputs)),
         results=(Result(axes, frozenset()),),
@@ -30,10 +32,11 @@ def _sized(call: Call) -> Meaning | None:
 
 def _counted(call: Call) -> Meaning | None:
     """Return the meaning of ``arange``: numbers from a start to an end, which one letter counts."""
-    start, end, step = (
-        call.number(name, n) for name, n in (("start", 0), ("end", -1), ("step", 1))
-    )
-    if len(call.outputs) != 1 or not isinstance(call.arguments.get("end"), int) or step < 1:
+    start = call.number("start", 0)
+    end = call.number("end", -1)
+    step = call.number("step", 1)
+    has_end = isinstance(call.arguments.get("end"), int)
+    if len(call.outputs) != 1 or not has_end or step < 1:
         return None
     count = len(range(start, end, step))
     follows = start == 0 and step == 1 and end == count

@@ -46,8 +46,16 @@ class _Lookup:
         first = positions[0] if is_adjacent else 0
         before = [i for i in remaining if i < first]
         after = [i for i in remaining if i >= first]
-        self.elements = (*_items(self.source, before), *self.places, *_items(self.source, after))
-        self.shape = (*_items(source.shape, before), *shape, *_items(source.shape, after))
+        self.elements = (
+            *_items(self.source, before),
+            *self.places,
+            *_items(self.source, after),
+        )
+        self.shape = (
+            *_items(source.shape, before),
+            *shape,
+            *_items(source.shape, after),
+        )
 
 
 def _items(items: Sequence[T], indices: Sequence[int]) -> list[T]:

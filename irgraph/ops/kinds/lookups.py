@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.call import Call
-from irgraph.ops.meaning import IN_FIRST, Axes, Meaning, Multiple, Result, Slope
+from irgraph.ops.meaning import IN_FIRST, Axes, Meaning, Multiple, Result, Slope, growing_together
 from irgraph.ops.operator import Trait, operators
 from irgraph.ops.patterns import linear_sets, new_results, pattern
 from irgraph.ops.shapes import letters, opaque, replaced
@@ -49,7 +49,7 @@ def _bags(call: Call) -> Meaning | None:
     offset = "b"
     if bags.shape[0] != offsets.shape[0]:
         offset = "o"
-        slopes = [Slope("b", "o", Fraction(1)), Slope("o", "b", Fraction(1))]
+        slopes += growing_together("b", "o")
     operands: list[Axes] = [("v", "d"), ("i",), (offset,)]
     operands += [("i",)] * len(call.inputs[3:])
     results: list[Axes] = [("b", "d")]

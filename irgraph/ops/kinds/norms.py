@@ -35,7 +35,8 @@ def _layer_norm(call: Call) -> Meaning | None:
         return None
     axes = letters(image.rank)
     weight = axes[first:]
-    statistic: Axes = (*axes[:first], *(ONE,) * len(sizes))
+    ones = (ONE,) * len(sizes)
+    statistic: Axes = (*axes[:first], *ones)
     by_name = {"weight": weight, "bias": weight, **dict.fromkeys(STATISTICS, statistic)}
     operands: list[Axes] = []
     for name, span in call.spans.items():
@@ -62,7 +63,8 @@ def _batch_norm(call: Call) -> Meaning | None:
 
     Tensors of one axis have an element for each channel. In training samples and places are mixed.
     """
-    images = [tensor for tensor in (*call.inputs, *call.outputs) if tensor.rank > 1]
+    tensors = (*call.inputs, *call.outputs)
+    images = [tensor for tensor in tensors if tensor.rank > 1]
     if not images:
         return None
     image = images[0]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from irgraph.ir.tensor import Tensor as TensorType
 from irgraph.ir.torch_schemas.custom_ops import DifferentiatedCall
 from irgraph.ops.call import Call
 from irgraph.ops.custom import custom_operator
-from irgraph.ops.meaning import Arguments, Axes, Meaning, Multiple, Result, Slope
+from irgraph.ops.meaning import Arguments, Axes, Meaning, Multiple, Result, Slope, growing_together
 from irgraph.ops.operator import Trait
 from irgraph.ops.patterns import linear_sets
 
@@ -173,8 +172,7 @@ def _bags(call: Call) -> Meaning | None:
         sources = frozenset(positions.values())
         results.append(Result((f"{rows}{p}", f"d{p}"), sources))
         if not is_equal:
-            slopes.append(Slope(f"b{p}", f"o{p}", Fraction(1)))
-            slopes.append(Slope(f"o{p}", f"b{p}", Fraction(1)))
+            slopes += growing_together(f"b{p}", f"o{p}")
         multiples += _lookups_per_bag(p, tensors["indices"], bags)
     arguments: Arguments = {}
     if "num_weights" in call.arguments:

@@ -70,10 +70,15 @@ def _batched(call: Call) -> Meaning | None:
     for name, span in spans.items():
         for position in span:
             tensor = call.inputs[position]
-            operands.append(axes_by_name.get(name) or ("m", "n")[2 - tensor.rank :])
-    if any(len(axes) != t.rank for axes, t in zip(operands, call.inputs, strict=True)):
-        return None
-    results = (Result(("m", "n"), frozenset(s[i] for s in spans.values())) for i in range(count))
+            # a bias broadcasts to the product, aligned at its last axis
+            axes = axes_by_name.get(name) or ("m", "n")[2 - tensor.rank :]
+            if len(axes) != tensor.rank:
+                return None
+            operands.append(axes)
+    results: list[Result] = []
+    for position in range(count):
+        sources = frozenset(span[position] for span in spans.values())
+        results.append(Result(("m", "n"), sources))
     return Meaning(
         operands=tuple(operands),
         results=tuple(results),
@@ -82,8 +87,9 @@ def _batched(call: Call) -> Meaning | None:
 
 
 def _batched_flops(call: Call) -> int:
-    (rows, depth), columns = call.inputs[0].shape, call.outputs[0].shape[1]
-    return 2 * len(call.outputs) * int(rows) * int(depth) * int(columns)
+    terms = call.inputs[0].numel
+    columns = call.outputs[0].shape[1]
+    return 2 * len(call.outputs) * int(terms) * int(columns)
 
 
 RELU_GRADIENT = "m k, k n, m n -> m n"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 from irgraph.ir.narrow.ops import TOLERANCE
 from irgraph.ir.tensor import Tensor
 from irgraph.ops.call import Call
 from irgraph.ops.custom import custom_operator, deferred
-from irgraph.ops.meaning import OPAQUE, Axes, Axis, Meaning, Result, Slope
+from irgraph.ops.meaning import OPAQUE, Axes, Axis, Meaning, Result, Slope, growing_together
 from irgraph.ops.operator import Trait
 from irgraph.ops.patterns import linear_sets
 
@@ -19,9 +18,11 @@ MIXED = frozenset({"k", "c", "n", "v", "i", "b", "o", "s"})
 
 def _rounding(call: Call) -> Meaning | None:
     """Return the meaning of rows rounded together and padded to ``columns``."""
-    if call.inputs[0].rank != 2:
+    rows = call.inputs[0]
+    if rows.rank != 2:
         return None
-    padded: Axes = ("m", "k" if call.inputs[0].shape == call.outputs[0].shape else "c")
+    is_padded = rows.shape != call.outputs[0].shape
+    padded: Axes = ("m", "c" if is_padded else "k")
     results = (padded, ("m",))[: len(call.outputs)]
     return Meaning(
         operands=(("m", "k"),),
@@ -103,7 +104,7 @@ def _offsets(call: Call, bags: Tensor) -> tuple[Axes, tuple[Slope, ...]]:
     letter: Axis = "b"
     if offsets is None or offsets.shape[0] == bags.shape[0]:
         return (letter,), ()
-    return ("o",), (Slope("b", "o", Fraction(1)), Slope("o", "b", Fraction(1)))
+    return ("o",), growing_together("b", "o")
 
 
 def _product_types(self: Any, weight: Any, scales: Any) -> Any:  # noqa: ANN401  (torch's tensors)

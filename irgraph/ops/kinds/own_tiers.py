@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fractions import Fraction
+from itertools import chain
 from typing import Any
 
 from irgraph.ops.call import Call
 from irgraph.ops.custom import custom_operator, deferred
-from irgraph.ops.meaning import OPAQUE, Axes, Meaning, Result, Slope
+from irgraph.ops.meaning import OPAQUE, Axes, Meaning, Result, Slope, axis_names, growing_together
 from irgraph.ops.operator import Trait
 from irgraph.ops.patterns import Rule
 
@@ -55,10 +55,12 @@ def _by_table(*results: str) -> Rule:
         if ranks != [tensor.rank for tensor in tensors]:
             return None
         # caches are looked up by values: no axis of them may be split
-        letters = {str(axis) for axes in (*operands, *outputs) for axis in axes} - {OPAQUE}
+        axes_of_tensors = chain(*operands, *outputs)
+        letters = axis_names(axes_of_tensors) - {OPAQUE}
         fixed = {letter for letter in letters if letter[0] in FIXED}
         # the elements of bags follow from those of rows
-        fixed |= letters & {f"d{letter[1:]}" for letter in fixed if letter[0] == "e"}
+        elements = {letter[1:] for letter in fixed if letter.startswith("e")}
+        fixed.update(letters & {f"d{number}" for number in elements})
         return Meaning(
             operands=tuple(operands),
             results=tuple(map(Result, outputs)),
@@ -71,14 +73,14 @@ def _by_table(*results: str) -> Rule:
 
 
 def _axes(text: str, position: int) -> Axes:
-    return tuple(axis if axis == OPAQUE else f"{axis}{position}" for axis in text.split())
+    axes = [f"{axis}{position}" for axis in text.split()]
+    return tuple(OPAQUE if axis.startswith(OPAQUE) else axis for axis in axes)
 
 
 def _last_offsets(count: int) -> Iterator[Slope]:
     """Yield that there is one more offset than bags."""
     for p in range(count):
-        yield Slope(f"b{p}", f"o{p}", Fraction(1))
-        yield Slope(f"o{p}", f"b{p}", Fraction(1))
+        yield from growing_together(f"b{p}", f"o{p}")
 
 
 def _slot_types(indices: Any, **_: object) -> Any:  # noqa: ANN401  (torch's tensors)

@@ -26,7 +26,8 @@ def with_bias(first: str, second: str) -> Rule:
             return None
         batch = ("b",) if a.rank == 3 else ()
         result: Axes = (*batch, "m", "n")
-        shape = (*a.shape[:-1], b.shape[-1])
+        *rows, _ = a.shape
+        shape = (*rows, b.shape[-1])
         of_bias = broadcast_axes(bias, shape, result)
         return Meaning(
             operands=(of_bias, (*batch, "m", "k"), (*batch, "k", "n")),
@@ -48,8 +49,10 @@ def _matmul(call: Call) -> Meaning | None:
     *outer, rows, columns = result.shape
     batch = letters(len(outer))
     terms = a.shape[-1]
-    left = broadcast_axes(a, (*outer, rows, terms), (*batch, "m", "k"))
-    right = broadcast_axes(b, (*outer, b.shape[-2], columns), (*batch, "k", "n"))
+    left_shape = (*outer, rows, terms)
+    right_shape = (*outer, b.shape[-2], columns)
+    left = broadcast_axes(a, left_shape, (*batch, "m", "k"))
+    right = broadcast_axes(b, right_shape, (*batch, "k", "n"))
     return Meaning(
         operands=(left, right),
         results=(Result((*batch, "m", "n")),),

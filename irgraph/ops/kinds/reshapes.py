@@ -80,6 +80,15 @@ class _Factors:
     letters: list[str]
 
 
+def _factors(shape: Shape, letters: list[list[str]], axes: Shape) -> list[_Factors]:
+    """Return the sizes and letters of some axes, except axes of one element."""
+    factors: list[_Factors] = []
+    for axis in axes:
+        if shape[axis] != 1:
+            factors.append(_Factors(shape[axis], letters[axis]))
+    return factors
+
+
 class _Letters:
     """The letters of the axes of an operand and of its reshaped form, and their sizes.
 
@@ -102,9 +111,11 @@ class _Letters:
                 self.before[ins[0]] = self.after[outs[0]] = [name]
                 self.sizes[name] = before[ins[0]]
                 continue
-            left = [_Factors(before[i], self.before[i]) for i in ins if before[i] != 1]
-            right = [_Factors(after[i], self.after[i]) for i in outs if after[i] != 1]
-            self._factorize(name, left, right)
+            self._factorize(
+                name,
+                _factors(before, self.before, ins),
+                _factors(after, self.after, outs),
+            )
 
     def _factorize(
         self,
@@ -163,7 +174,8 @@ def equal_size_groups(a: Shape, b: Shape) -> list[AxisGroup]:
     groups: list[AxisGroup] = []
     before, after = _AxisRun(a, 0), _AxisRun(b, 0)
     while before.can_grow or after.can_grow:
-        before, after = _AxisRun(a, before.end), _AxisRun(b, after.end)
+        before = _AxisRun(a, before.end)
+        after = _AxisRun(b, after.end)
         before.grow()
         after.grow()
         while before.size != after.size and (before.can_grow or after.can_grow):

@@ -51,8 +51,10 @@ def _squeezed(call: Call) -> Meaning:
     """Return the meaning of ``squeeze``: axes of one element are dropped."""
     shape = call.inputs[0].shape
     rank = len(shape)
-    removed = {index for index in call.axes("dim", rank) if shape[index] == 1}
-    axes = with_ones(letters(rank), [index in removed for index in range(rank)])
+    chosen = call.axes("dim", rank)
+    removed = {index for index in chosen if shape[index] == 1}
+    is_removed = [index in removed for index in range(rank)]
+    axes = with_ones(letters(rank), is_removed)
     return view_meaning(axes, [without(axes, removed)] * len(call.outputs))
 
 
@@ -100,7 +102,7 @@ def _expanded(call: Call) -> Meaning | None:
     arguments: Arguments = {}
     for index, size in enumerate(sizes):
         source = index - first
-        is_same = source >= 0 and size in (-1, operand.shape[source])
+        is_same = source >= 0 and (size == -1 or size == operand.shape[source])
         expansion.add(source, size, is_same)
         if size >= 0 and "size" in call.arguments:
             arguments["size", index] = expansion.result[-1]

@@ -136,12 +136,15 @@ def insert_bag(
     used_slots, stamp, ways = state
     if not _fits(keys, bag) or _slot(keys, bag, ways) >= 0:
         return
-    victim = oldest_slot(keys[:, 0], keys[:, 1], _slots_of(keys, bag, ways), used_slots)
+    lengths, uses = keys[:, 0], keys[:, 1]
+    slots = _slots_of(keys, bag, ways)
+    victim = oldest_slot(lengths, uses, slots, used_slots)
     if victim is None:
         return
     keys[victim] = 0
+    end = 2 + len(bag)
     keys[victim, 0] = len(bag)
     keys[victim, 1] = stamp
-    keys[victim, 2 : 2 + len(bag)] = torch.tensor(bag, dtype=keys.dtype)
+    keys[victim, 2:end] = torch.tensor(bag, dtype=keys.dtype)
     bags[victim] = pooled
     used_slots.add(victim)

@@ -82,7 +82,9 @@ def flex_attention_backward(
     """Return gradients of query, key, value, and of the buffers with indices ``learned``."""
     with torch.enable_grad():
         leaves = [t.detach().requires_grad_() for t in (query, key, value)]
-        buffer_leaves = [t.detach().requires_grad_(i in learned) for i, t in enumerate(buffers)]
+        buffer_leaves = [buffer.detach() for buffer in buffers]
+        for index in learned:
+            buffer_leaves[index].requires_grad_()
         sources = [*leaves, *(buffer_leaves[i] for i in learned)]
         results = flex_attention(
             *leaves,
@@ -118,7 +120,8 @@ def _expand_heads(tensor: Torch, query: Torch) -> Torch:
 
 def with_layout_of(result: Torch, template: Torch) -> Torch:
     """Return a result with the order of axes of a template, and the last axis innermost."""
-    order = sorted(range(result.dim() - 1), key=lambda axis: -template.stride(axis))
+    outer_axes = range(result.dim() - 1)
+    order = sorted(outer_axes, key=lambda axis: -template.stride(axis))
     strides = [1] * result.dim()
     step = result.shape[-1]
     for axis in reversed(order):

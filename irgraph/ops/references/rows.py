@@ -70,7 +70,8 @@ def from_format(
     columns = [packed >> shift & max_step for shift in range(0, 8, bits)]
     steps = torch.stack(columns, -1).flatten(1)
     kind = torch.float32 if scales == 8 else torch.float16
-    factors = rows[:, -scales:].contiguous().view(kind).double()
+    scale_bytes = rows[:, -scales:].contiguous()
+    factors = scale_bytes.view(kind).double()
     # the kernels multiply and add with one rounding: in f64 the product is exact
     scaled = steps.double() * factors[:, :1]
     return (scaled + factors[:, 1:]).float()
@@ -107,13 +108,16 @@ def _packed_rows(values: Torch, bits: int) -> Torch:
     max_step = 2**bits - 1
     low = values.amin(1, keepdim=True).half().float()
     span = values.amax(1, keepdim=True) - low
-    scale = torch.where(span == 0, 1.0, span / max_step).half().float()
+    scale = torch.where(span == 0, 1.0, span / max_step)
+    scale = scale.half().float()
     unusable = (scale == 0) | (1 / scale).isinf()
     scale = torch.where(unusable, 1.0, scale)
     factor = 1 / scale
     steps = ((values - low) * factor).round().clamp(0, max_step)
-    groups = steps.to(torch.uint8).unflatten(1, (-1, 8 // bits))
+    steps_per_byte = 8 // bits
+    groups = steps.to(torch.uint8).unflatten(1, (-1, steps_per_byte))
     packed = torch.zeros_like(groups[..., 0])
-    for position in range(8 // bits):
-        packed |= groups[..., position] << position * bits
+    for position in range(steps_per_byte):
+        step = groups[..., position]
+        packed |= step << position * bits
     return _with_scales(packed, scale.half(), low.half())

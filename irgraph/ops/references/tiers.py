@@ -101,7 +101,8 @@ def tier_pool(
     formats = kinds or ("",) * len(staged)
     for number, (rows, offset, kind) in enumerate(zip(staged, offsets, formats, strict=True)):
         if held:
-            merged = _with_cached(_movable(rows), _movable(held[number]), slots[number])
+            cached = _movable(held[number])
+            merged = _with_cached(_movable(rows), cached, slots[number])
             rows = merged.view(rows.dtype)
         scale = next(table_scales) if kind in SCALED else None
         table_bags = _bags(rows, offset, kind, scale, mode, include_last_offset)

@@ -62,7 +62,8 @@ def schemas(graph: Graph, ops: Sequence[Op]) -> Iterator[Finding]:
         if form in fitting:
             continue
         of_model = declared.get(op.name, ())
-        findings = list(_schema_findings(op, (*of_model, *schemas_of(op.name))))
+        overloads = (*of_model, *schemas_of(op.name))
+        findings = list(_schema_findings(op, overloads))
         yield from findings
         if form and not findings:
             fitting.add(form)

@@ -176,6 +176,7 @@ def _shares_buffers(op: Op) -> bool:
     if shares is None:
         is_checked = not op.body and op.name.startswith(checked_libraries())
         buffers = {tensor.buffer for tensor in op.inputs}
-        shares = is_checked and any(tensor.buffer in buffers for tensor in op.outputs)
+        new_buffers = {tensor.buffer for tensor in op.outputs}
+        shares = is_checked and not buffers.isdisjoint(new_buffers)
         facts[SHARING_SLOT] = shares
     return shares
