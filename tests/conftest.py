@@ -24,8 +24,9 @@ NO_DATA = "IRGRAPH_DATA is not set"
 NO_BROWSER = "no Chromium is installed"
 NO_POSTGRES = "PostgreSQL is not installed"
 NO_PROGRAMS = "no folder of programs is beside IRGRAPH_DATA"
-SKIPS = (NO_DATA, NO_BROWSER, NO_POSTGRES, NO_PROGRAMS, "CUDA device")
-"""What the reason of a skip names: no measurements, browser or server, or a GPU there or not."""
+NO_LIBRARY = "the library of the script is not installed"
+SKIPS = (NO_DATA, NO_BROWSER, NO_POSTGRES, NO_PROGRAMS, NO_LIBRARY, "CUDA device")
+"""What a skip's reason names: no measurements, browser, server or library, or a GPU or none."""
 
 
 EXCUSES = "only absent reference data, browsers, GPUs and PostgreSQL excuse a test"

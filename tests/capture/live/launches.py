@@ -35,9 +35,12 @@ HOST_WORK = frozenset(
         "empty",
         "_local_scalar_dense",
         "broadcast_tensors",
+        "dropout",
     )
 )
-"""Operators that launch no kernel, or stand for a literal of the program (``full``)."""
+"""Operators that launch no kernel, or stand for a literal of the program (``full``).
+
+``dropout`` remains only if it returns its operand: the others are ``native_dropout``."""
 
 EXCHANGES = ("c10d", "_c10d_functional", "fsdp")
 """Libraries whose operators return undeclared operands: the shapes are not compared."""

@@ -66,6 +66,20 @@ Others differ by names alone: `index_put` is `_index_put_impl_` below, sparse gr
 other calls, `ctc_loss` and `bincount` need values that meta lacks, and the emulated
 `_cudnn_rnn_backward` returns the gradients of weights in one tensor."""
 
+PACKAGED_STEPS = (
+    "resnet18",
+    "mobilenet_v3_small",
+    "vit",
+    "timm/vit_tiny",
+    "timm/convnext",
+    "timm/mixer",
+    "hf/llama",
+    "hf/t5",
+    "program/accelerate",
+    "program/trainer",
+)
+"""Programs of the zoo that need other packages."""
+
 SHARDED = ("fsdp(layers=2, width=64, length=32)", "mesh(layers=1, width=64, length=32)")
 """Programs whose memory an unrecorded step shows too large: unfinished works hold gathered weights.
 
@@ -103,6 +117,12 @@ def test_a_sharded_model_launches_what_runs(program: str) -> None:
 def test_a_step_of_the_zoo_launches_what_runs(name: str) -> None:
     peak, bytes_alive = check_launches(f"{ZOO}:train(name={name!r})", "meta", {})
     assert peak <= bytes_alive
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PACKAGED_STEPS)
+def test_a_step_of_a_package_launches_what_runs(name: str) -> None:
+    check_launches(f"{ZOO}:train(name={name!r})", "meta", {})
 
 
 @pytest.mark.parametrize("device", ["meta", "cpu"])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 WORDS = 200
 
@@ -30,6 +32,29 @@ def write_text(folder: Path) -> None:
     for kind in ("train", "valid", "test"):
         lines = [" ".join(f"w{word}" for word in draw.integers(0, WORDS, 20)) for _ in range(200)]
         (folder / f"{kind}.txt").write_text("\n".join(lines) + "\n")
+
+
+def write_images(folder: Path) -> None:
+    """Write images of two classes, each in a folder, for training and for validation."""
+    draw = np.random.default_rng(0)
+    for kind in ("train", "validation"):
+        for name in ("first", "second"):
+            (folder / kind / name).mkdir(parents=True)
+            for number in range(40):
+                pixels = draw.integers(0, 256, (40, 40, 3), dtype=np.uint8)
+                (folder / kind / name / f"{number}.png").write_bytes(png(pixels))
+
+
+def png(pixels: NDArray[np.uint8]) -> bytes:
+    """Return an image of 8 bits a channel as a PNG file."""
+    height, width, _ = pixels.shape
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)  # each row is stored unfiltered
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    content = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in content
+    )
 
 
 def write_tokens(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -17,7 +18,7 @@ from irgraph.predict.options import PredictOptions
 from irgraph.predict.prediction import predict
 from irgraph.text import parse
 from tests.capture.programs.captured import MARK
-from tests.capture.programs.stand_ins import write_digits, write_text, write_tokens
+from tests.capture.programs.stand_ins import write_digits, write_images, write_text, write_tokens
 from tests.conftest import NO_PROGRAMS
 
 ROOT = Path(__file__).parents[3]
@@ -71,8 +72,23 @@ PROGRAMS = {
     "imagenet": Program(
         f"{EXAMPLES}/imagenet/main.py", ("--dummy", "-b", "4", "--workers", "0", "--gpu", "0")
     ),
+    "timm": Program(
+        "timm_train.py",
+        (
+            "data/images",
+            "--model=resnet18",
+            "-b=8",
+            "--epochs=1",
+            "--workers=0",
+            "--num-classes=2",
+            "--img-size=32",
+            "--no-prefetcher",
+            "--output=out",
+        ),
+        cpu=("--device=cpu",),
+    ),
 }
-"""Programs, all but the first three with torchvision."""
+"""Programs, all but the first three with torchvision, the last one with timm."""
 
 
 @pytest.fixture(scope="session")
@@ -85,14 +101,16 @@ def unpacked(data_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in (EXAMPLES, "nanoGPT"):
         with tarfile.open(archives / f"{name}.tar.gz") as archive:
             archive.extractall(folder, filter="data")
+    shutil.copy(archives / "timm_train.py", folder)
     run = folder / "work" / "run"
     run.mkdir(parents=True)
     (run / "results").mkdir()
     write_digits(folder / "work" / "data")
     write_text(run / "data" / "text")
     write_tokens(run / "data" / "tokens")
+    write_images(run / "data" / "images")
     (folder / "data").symlink_to(folder / "work" / "data")
-    for path in (run / "data").iterdir():
+    for path in (run / "data" / "text", run / "data" / "tokens"):
         (folder / "nanoGPT" / "data" / path.name).symlink_to(path)
     return folder
 
