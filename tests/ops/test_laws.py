@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -74,6 +75,8 @@ def true_claims(calls: Iterable[Op]) -> int:
             if outcome == "false":
                 false.append(f"{op.name}: {meaning_of(op)}: {claim.letter or 'terms'}: {reason}")
     assert not false, "\n".join(false)
+    outcomes = [f"{count} {outcome}" for outcome, count in sorted(counts.items())]
+    sys.stdout.write(f"claims: {', '.join(outcomes)}\n")
     return counts["true"]
 
 
