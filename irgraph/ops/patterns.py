@@ -104,6 +104,12 @@ def new_results(call: Call, axes: Axes) -> tuple[Result, ...]:
     return (Result(axes),) * len(call.outputs)
 
 
+def all_results(call: Call, axes: Axes) -> tuple[Result, ...]:
+    """Return a result with the same axes for each new tensor and each operand that is written."""
+    count = len(call.outputs) + len(call.written)
+    return (Result(axes),) * count
+
+
 def tensor_names(call: Call) -> list[str]:
     """Return the names of the schema's tensor arguments, absent ones included, in order."""
     schema = resolve(call.op)

@@ -55,7 +55,7 @@ def _convolution(call: Call) -> Meaning | None:
         mixed=axes.mixed,
         linear=linear_sets(call, sets),
         slopes=axes.slopes,
-        fixed=axes.fixed,
+        fixed=axes.fixed if axes.is_simple else frozenset(),
         sizes_by_torch=not axes.is_simple,
     )
 

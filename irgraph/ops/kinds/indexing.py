@@ -10,7 +10,7 @@ from irgraph.ops.call import Call
 from irgraph.ops.kinds.lookups import axes_of_indices
 from irgraph.ops.meaning import IN_FIRST, OPAQUE, Axes, Axis, Meaning
 from irgraph.ops.operator import Trait, operators
-from irgraph.ops.patterns import linear_sets, new_results
+from irgraph.ops.patterns import all_results, linear_sets, new_results
 from irgraph.ops.shapes import aligned, broadcast_axes, broadcast_shape, letters, opaque, replaced
 
 T = TypeVar("T")
@@ -100,7 +100,7 @@ def _update(call: Call) -> Meaning | None:
         mixed = mixed.union(lookup.places)
     return Meaning(
         operands=(lookup.source, *lookup.lists, of_values),
-        results=new_results(call, lookup.source),
+        results=all_results(call, lookup.source),
         mixed=mixed,
         linear=linear_sets(call, ("self values",)),
     )
@@ -132,7 +132,7 @@ def _scattered(call: Call) -> Meaning | None:
     mixed = frozenset(axes).difference(of_indices)
     return Meaning(
         operands=tuple(operands),
-        results=new_results(call, axes),
+        results=all_results(call, axes),
         mixed=mixed if adds else mixed | places,
         linear=linear_sets(call, ("self src",)) if adds or has_values else (),
         # other axes of indices may be shorter than the target's
@@ -170,7 +170,7 @@ def _written_along(call: Call) -> Meaning | None:
         mixed.add("i")
     return Meaning(
         operands=tuple(operands),
-        results=new_results(call, axes),
+        results=all_results(call, axes),
         mixed=frozenset(mixed),
         linear=linear_sets(call, ("self source",)) if is_linear else (),
     )

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from irgraph.ops.call import Call
 from irgraph.ops.meaning import Axes, Meaning, Result
 from irgraph.ops.operator import Flops, Trait, no_meaning, operators, uncounted
-from irgraph.ops.patterns import Rule, linear_sets, new_results, pattern
+from irgraph.ops.patterns import Rule, all_results, linear_sets, pattern
 from irgraph.ops.shapes import broadcast_axes, letters
 
 
@@ -31,7 +31,7 @@ def with_bias(first: str, second: str) -> Rule:
         of_bias = broadcast_axes(bias, shape, result)
         return Meaning(
             operands=(of_bias, (*batch, "m", "k"), (*batch, "k", "n")),
-            results=new_results(call, result),
+            results=all_results(call, result),
             linear=linear_sets(call, (f"self {first}", f"self {second}")),
         )
 
