@@ -45,7 +45,11 @@ def thousandths(values: Sequence[Any]) -> Array:
         return thousandths([v if b"." in v else v + b".0" for v in map(bytes, values)])
     digits = ends - dots - 1 if len(dots) == len(ends) else np.zeros(0, "i8")
     if len(digits) and bool(np.all(digits == 3)) and b'"' not in text:
-        return np.fromstring(text.replace(b".", b"").decode("ascii"), dtype="i8", sep=",")
+        numbers: Array = np.fromstring(text.replace(b".", b"").decode("ascii"), "i8", sep=",")
+        # numbers beyond 64 bits are cut off without an error
+        if int(numbers.max()) >= MAX_NUMBER or int(numbers.min()) <= -MAX_NUMBER:
+            raise OverflowError
+        return numbers
     if len(digits) and _PLAIN[flat].all() and digits.min() > 0 and digits.max() <= MAX_DIGITS:
         return _split_thousandths(text, digits)
     return np.array(list(map(_thousandth, map(bytes, values), repeat(MAX_NUMBER))), "i8")

@@ -53,3 +53,9 @@ def test_floats_out_of_range_are_refused(number: float) -> None:
 def test_numbers_out_of_range_are_refused(texts: list[str]) -> None:
     with pytest.raises((OverflowError, ValueError)):
         thousandths([text.encode() for text in texts])
+
+
+@pytest.mark.parametrize("text", [b"9999999999999999.999", b"-9999999999999999.999"])
+def test_a_number_beyond_64_bits_is_out_of_range(text: bytes) -> None:
+    with pytest.raises(OverflowError):
+        thousandths([b"1.000", text])
