@@ -22,6 +22,8 @@ def show_layouts(search: LayoutSearch, memory: float, max_rows: int, output: str
     print_rows("layouts", [_cells(result) for result in search.results[:max_rows]])
     if others:
         cli.print_error(f"why the second is second: {reason_of_order(best, others[0])}")
+    for statement in _statements(best):
+        cli.print_error(f"before `shard`: {statement}")
     for name, scheme in best.layout.layers.items():
         cli.print_error(f"{scheme}: {name}")
     for line in exclusions(search, memory):
@@ -66,6 +68,7 @@ def layouts_json(search: LayoutSearch, memory: float, max_rows: int) -> dict[str
     best, *others = search.results
     return {
         "plan": to_builtins(best.plan),
+        "statements_before": _statements(best),
         "layouts": [_figures(result) for result in search.results[:max_rows]],
         "second": reason_of_order(best, others[0]) if others else "",
         "memory_bytes": memory,
@@ -84,6 +87,13 @@ def layouts_json(search: LayoutSearch, memory: float, max_rows: int) -> dict[str
     }
 
 
+def _statements(result: LayoutResult) -> list[str]:
+    """Return the statements of a script that come before ``shard``."""
+    from irgraph.planning.layouts.recomputation import statement_of
+
+    return [statement_of(path) for path in result.layout.recomputed]
+
+
 def _figures(result: LayoutResult) -> dict[str, Any]:
     return {
         "layout": result.layout.mesh,
@@ -91,6 +101,7 @@ def _figures(result: LayoutResult) -> dict[str, Any]:
         "tensor": result.layout.tensor,
         "sharding": result.layout.sharding,
         "layers": dict(result.layout.layers),
+        "recomputed": list(result.layout.recomputed),
         "step_us": result.step_time,
         "interval_us": list(result.interval),
         "samples_per_second": result.rate,

@@ -11,8 +11,10 @@ from msgspec.structs import replace
 from irgraph.execute import compare_ranks
 from irgraph.ir.graph import Graph
 from irgraph.ir.resize import with_dims
+from irgraph.planning.layouts.bounds import MemoryBound, activation_bytes
 from irgraph.planning.layouts.layer_pairs import LayerPair, layer_pairs, pattern_of
 from irgraph.planning.layouts.layout import SHARDINGS, StepLayout, shardings_of
+from irgraph.planning.layouts.recomputation import with_recomputation
 from irgraph.planning.layouts.result import LayoutSearch, reason_of_order
 from irgraph.planning.layouts.search import search_layouts
 from irgraph.predict.options import PredictOptions
@@ -80,12 +82,14 @@ def test_bounds_leave_layouts_out() -> None:
 def test_memory_bounds_are_below_the_memory_of_ranks(sharding: Any, tensor: int) -> None:
     if sharding not in shardings_of(4 // tensor):
         return
-    from irgraph.planning.layouts.bounds import MemoryBound
-
     layout = StepLayout(4 // tensor, tensor, sharding, PAIRS if tensor > 1 else {})
-    bound = MemoryBound(language()).bytes_of(layout)
-    reserved = reserved_memory(shard(language(), layout.plan(), 0).graph)
-    assert 0.0 < bound < reserved
+    whole = replace(layout, sharding="replicated")
+    for batch in (8, 4096):
+        step = with_dims(language(), {"B": batch})
+        activations = activation_bytes(shard(step, whole.plan(), 0).graph)
+        bound = MemoryBound(step)
+        reserved = reserved_memory(shard(step, layout.plan(), 0).graph)
+        assert 0.0 < bound.bytes_of(layout) <= bound.bytes_with(layout, activations) < reserved
 
 
 def test_pairs_are_those_of_megatron() -> None:
@@ -148,3 +152,19 @@ def test_the_reason_names_causes_that_add_up() -> None:
     assert f"longer than {first.layout}: " in text
     assert " more" in text
     assert first.rate == pytest.approx(4096 / first.step_time * 1e6)
+
+
+@pytest.mark.long
+def test_layouts_that_do_not_fit_are_recomputed() -> None:
+    step = with_dims(language(), {"B": 4096})
+    complete = search(step, max_results=100)
+    limit = min(result.memory for result in complete.results) - 1
+    result = search(step, memory=limit, max_results=100)
+    (best, *_) = result.results
+    assert all(r.layout.recomputed == ("*",) and r.memory <= limit for r in result.results)
+    fast = {str(replace(r.layout, recomputed=())): r.step_time for r in complete.results}
+    for slower in result.results:
+        assert slower.step_time > fast[str(replace(slower.layout, recomputed=()))]
+    small = with_recomputation(language(), best.layout.recomputed)
+    models = [shard(small, best.plan, rank).graph for rank in range(4)]
+    assert compare_ranks(language(), models, draws=1).same

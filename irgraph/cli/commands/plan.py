@@ -176,11 +176,11 @@ def _plan_layouts(
         for line in exclusions(search, memory):
             cli.print_error(line)
         raise fail("no layout fits into memory, or none can be sharded", exit_code=1)
-    best = search.results[0].plan
-    if outputs.models is None:
-        _write(best, (), outputs)
-    else:
-        _write(best, [shard(graph, best, rank).graph for rank in range(ranks)], outputs)
+    best = search.results[0]
+    models = []
+    if outputs.models is not None:
+        models = [shard(best.step, best.plan, rank).graph for rank in range(ranks)]
+    _write(best.plan, models, outputs)
     if outputs.as_json:
         cli.write_json(layouts_json(search, memory, top))
     else:

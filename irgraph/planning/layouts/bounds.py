@@ -50,11 +50,24 @@ class MemoryBound:
         parameter_ranks = layout.data if plan.parameters else 1
         state_ranks = layout.data if plan.parameters or plan.optimizer else 1
         gradient_ranks = layout.data if plan.parameters or plan.gradients else 1
-        split = self._split_bytes(layout.layers)
-        parameters = self._bytes["param"] - split + split / layout.tensor
+        parameters = self._parameter_bytes(layout)
         state = self._bytes["state"] / layout.tensor
         gradients = self._bytes["gradient"] / layout.tensor
         return parameters / parameter_ranks + state / state_ranks + gradients / gradient_ranks
+
+    def bytes_with(self, layout: StepLayout, activations: int) -> float:
+        """Return the minimum, given the peak of activations in bytes."""
+        plan = layout.plan()
+        parameter_ranks = layout.data if plan.parameters else 1
+        state_ranks = layout.data if plan.parameters or plan.optimizer else 1
+        stored = self._parameter_bytes(layout) / parameter_ranks
+        state = self._bytes["state"] / layout.tensor / state_ranks
+        return max(self.bytes_of(layout), stored + state + activations)
+
+    def _parameter_bytes(self, layout: StepLayout) -> float:
+        """Return the minimum bytes of parameters before ranks with other samples share them."""
+        split = self._split_bytes(layout.layers)
+        return self._bytes["param"] - split + split / layout.tensor
 
     def _split_bytes(self, layers: Mapping[str, LayerScheme]) -> int:
         """Return the bytes of the parameters of split layers."""
@@ -66,6 +79,12 @@ class MemoryBound:
             if layer.bias is not None:
                 sizes[layer.bias.buffer] = layer.bias.nbytes
         return sum(sizes.values())
+
+
+def activation_bytes(step: Graph) -> int:
+    """Return the peak of a step's activations alone."""
+    _, bytes_by_kind = memory_by_op(step)
+    return int(max(bytes_by_kind.get("activations", [0])))
 
 
 class TimeBound:

@@ -42,12 +42,14 @@ class StepLayout(Struct, frozen=True):
         tensor: number of ranks with equal samples that split linear layers.
         sharding: split of parameters, gradients and state by ranks with different samples.
         layers: linear layers that are split, as in a plan.
+        recomputed: paths of the modules that the backward pass repeats.
     """
 
     data: int
     tensor: int
     sharding: Sharding
     layers: Mapping[str, LayerScheme] = {}
+    recomputed: tuple[str, ...] = ()
 
     @property
     def ranks(self) -> int:
@@ -57,8 +59,12 @@ class StepLayout(Struct, frozen=True):
     @property
     def mesh(self) -> str:
         """Numbers of ranks and the sharding, in a few words."""
-        sizes = f"data {self.data} x tensor {self.tensor}"
-        return sizes if self.sharding == "replicated" else f"{sizes}, {self.sharding}"
+        text = f"data {self.data} x tensor {self.tensor}"
+        if self.sharding != "replicated":
+            text += f", {self.sharding}"
+        if self.recomputed:
+            text += f", recomputing {', '.join(self.recomputed)}"
+        return text
 
     @property
     def short_names(self) -> str:

@@ -8,6 +8,7 @@ from functools import cached_property
 from msgspec import Struct
 
 from irgraph.ir.cost import COLLECTIVE
+from irgraph.ir.graph import Graph
 from irgraph.planning.layouts.layout import StepLayout
 from irgraph.plans.plan import Plan
 from irgraph.predict.prediction import Prediction
@@ -24,6 +25,7 @@ class LayoutResult(Struct, frozen=True, dict=True):
 
     Attributes:
         layout: the layout.
+        step: the step that the plan shards, with its recomputation.
         plan: its plan.
         prediction: of the step of the first rank.
         memory: bytes of a rank: reserved by torch's allocator, workspace and context.
@@ -31,6 +33,7 @@ class LayoutResult(Struct, frozen=True, dict=True):
     """
 
     layout: StepLayout
+    step: Graph
     plan: Plan
     prediction: Prediction
     memory: int

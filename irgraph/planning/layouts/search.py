@@ -13,11 +13,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from irgraph.backend import backend
+from irgraph.diagnostics import IrgraphError
 from irgraph.ir.graph import Graph
 from irgraph.ir.loading import batches_per_step
-from irgraph.planning.layouts.bounds import MemoryBound, TimeBound
+from irgraph.planning.layouts.bounds import MemoryBound, TimeBound, activation_bytes
 from irgraph.planning.layouts.layer_pairs import LayerPair, layer_pairs
 from irgraph.planning.layouts.layout import StepLayout, shardings_of
+from irgraph.planning.layouts.recomputation import repeated_modules, with_recomputation
 from irgraph.planning.layouts.result import (
     LayoutResult,
     LayoutSearch,
@@ -70,6 +72,7 @@ def search_layouts(
     for tensor in (size for size in range(1, ranks + 1) if ranks % size == 0):
         search.add_meshes(ranks // tensor, tensor)
     search.add_shardings()
+    search.add_recomputation()
     return search.result()
 
 
@@ -105,6 +108,8 @@ class _Search:
         self.workspace = workspace(sheet.architecture)
         self.samples = _samples_of(graph)
         self.simulated = 0
+        self.recomputed_step = graph
+        self.activations: dict[tuple[int, str, tuple[str, ...]], int] = {}
         self.meshes: list[_Mesh] = []
         self.results: list[LayoutResult] = []
         self.refused: list[RefusedLayout] = []
@@ -150,6 +155,34 @@ class _Search:
                 if result is not None:
                     bound = bound or self._bound(result)
 
+    def add_recomputation(self) -> None:
+        """Add layouts that did not fit, with recomputation of repeated modules.
+
+        It adds work, so that layouts which fit without it are faster without it.
+        """
+        layouts = [unfit.layout for unfit in self.unfit if self._may_fit(unfit.layout)]
+        paths = repeated_modules(self.pairs)
+        if not layouts or not paths:
+            return
+        try:
+            self.recomputed_step = with_recomputation(self.graph, paths)
+        except IrgraphError as error:
+            layout = replace(layouts[0], recomputed=paths)
+            self.refused.append(RefusedLayout(layout, error.diagnostics[0].message))
+            return
+        bounds = {(m.layout.tensor, str(m.layout.layers)): m.bound for m in self.meshes}
+        for layout in layouts:
+            bound = bounds[layout.tensor, str(layout.layers)]
+            repeated = replace(layout, recomputed=paths)
+            if bound > self._max_time():
+                self.slow.append(SlowLayout(repeated, bound))
+            else:
+                self._simulate(repeated)
+
+    def _may_fit(self, layout: StepLayout) -> bool:
+        """Return whether a layout may fit with fewer activations."""
+        return self.memory_bound.bytes_of(layout) + self.workspace <= self.memory
+
     def _bound(self, result: LayoutResult) -> float:
         """Return the lower bound of the step of all shardings of a result's mesh."""
         if not result.layout.layers:
@@ -177,24 +210,30 @@ class _Search:
 
     def _simulate(self, layout: StepLayout) -> LayoutResult | None:
         """Return the result of a layout, ``None`` if it is refused or does not fit."""
-        bound = self.memory_bound.bytes_of(layout) + self.workspace
+        # shardings of parameters do not change activations
+        key = layout.tensor, str(layout.layers), layout.recomputed
+        activations = self.activations.get(key, 0)
+        bound = self.memory_bound.bytes_with(layout, activations) + self.workspace
         if bound > self.memory:
             self.unfit.append(UnfitLayout(layout, bound, True))
             return None
         self.progress(str(layout))
         plan = layout.plan(self.tables)
+        step = self.recomputed_step if layout.recomputed else self.graph
         try:
-            step = shard(self.graph, plan, 0).graph
+            rank_step = shard(step, plan, 0).graph
         except RefusedError as error:
             self.refused.append(RefusedLayout(layout, error.reason))
             return None
         self.simulated += 1
-        memory = max(reserved_memory(step), peak_memory(step).peak) + self.workspace
+        if layout.sharding == "replicated":
+            self.activations[key] = activation_bytes(rank_step)
+        memory = max(reserved_memory(rank_step), peak_memory(rank_step).peak) + self.workspace
         if memory > self.memory:
             self.unfit.append(UnfitLayout(layout, memory, False))
             return None
-        prediction = predict(step, self.options)
-        result = LayoutResult(layout, plan, prediction, memory, self.samples)
+        prediction = predict(rank_step, self.options)
+        result = LayoutResult(layout, step, plan, prediction, memory, self.samples)
         self.results.append(result)
         return result
 
