@@ -85,3 +85,11 @@ def test_tables_are_planned_only_if_there_are_any(run: Run, model: Path) -> None
     ran = run("plan", model, *OPTIONS, "--of", "tables", "--memory", "8GiB")
     assert (ran.code, ran.out) == (2, "")
     assert "the model has no embedding bags" in ran.err
+
+
+def test_links_without_measurements_are_told(run: Run, model: Path) -> None:
+    ran = run("plan", model, "--ranks", "4", "--device", "t4")
+    assert (ran.code, ran.out) == (4, "")
+    assert "layouts cannot be compared: " in ran.err
+    assert "no collectives were measured on T4" in ran.err
+    assert run("plan", model, "--ranks", "4", "--device", "t4", "--fabric", "a100").code == 0

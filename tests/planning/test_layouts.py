@@ -151,6 +151,8 @@ def test_the_reason_names_causes_that_add_up() -> None:
     assert text.startswith(f"{second.layout} takes ")
     assert f"longer than {first.layout}: " in text
     assert " more" in text
+    slower = (second.prediction.samples > first.prediction.samples).mean()
+    assert text.endswith(f"slower in {slower:.0%} of draws")
     assert first.rate == pytest.approx(4096 / first.step_time * 1e6)
 
 

@@ -161,4 +161,11 @@ def reason_of_order(best: LayoutResult, other: LayoutResult) -> str:
     for cause, change in changes[:MAX_CAUSES]:
         if change < 0:
             parts.append(f"{cause} {time_text(-change)} less")
-    return ": ".join([sentence, ", ".join(parts)]) if parts else sentence
+    text = ": ".join([sentence, ", ".join(parts)]) if parts else sentence
+    return f"{text}; it is slower in {_share_of_slower_draws(best, other):.0%} of draws"
+
+
+def _share_of_slower_draws(best: LayoutResult, other: LayoutResult) -> float:
+    """Return the share of random draws of kernel and host times in which a layout is slower."""
+    is_slower = other.prediction.samples > best.prediction.samples
+    return float(is_slower.mean())

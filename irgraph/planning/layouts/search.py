@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from irgraph.backend import backend
-from irgraph.diagnostics import IrgraphError
+from irgraph.diagnostics import IrgraphError, fail
 from irgraph.ir.graph import Graph
 from irgraph.ir.loading import batches_per_step
 from irgraph.planning.layouts.bounds import MemoryBound, TimeBound, activation_bytes
@@ -29,8 +29,9 @@ from irgraph.planning.layouts.result import (
 )
 from irgraph.plans.layout import LAYERS
 from irgraph.plans.plan import DATA, LayerScheme, Plan, TableSharding
+from irgraph.predict.caveats import untimed_collectives
 from irgraph.predict.options import PredictOptions
-from irgraph.predict.prediction import device_of, predict
+from irgraph.predict.prediction import Prediction, device_of, predict
 from irgraph.schedule.memory.caching_allocator import reserved_memory
 from irgraph.schedule.memory.peak import peak_memory, workspace
 from irgraph.verbs.refusal import RefusedError
@@ -65,6 +66,9 @@ def search_layouts(
         memory: bytes of each rank's device.
         max_results: number of best layouts that must be exact.
         progress: is called with the layout that is simulated.
+
+    Raises:
+        IrgraphError: a collective has no time on the device.
     """
     if options.ranks is None:
         options = replace(options, ranks=ranks)
@@ -233,6 +237,7 @@ class _Search:
             self.unfit.append(UnfitLayout(layout, memory, False))
             return None
         prediction = predict(rank_step, self.options)
+        _check_collectives(prediction)
         result = LayoutResult(layout, step, plan, prediction, memory, self.samples)
         self.results.append(result)
         return result
@@ -279,6 +284,13 @@ def _merge_layers(pairs: list[LayerPair]) -> dict[str, LayerScheme]:
     for pair in pairs:
         layers |= pair.layers
     return layers
+
+
+def _check_collectives(prediction: Prediction) -> None:
+    """Raise ``IrgraphError`` if a collective has no time: layouts would differ by work alone."""
+    for line in untimed_collectives(prediction.priced):
+        hint = "name the links between ranks with --fabric"
+        raise fail(f"layouts cannot be compared: {line}", hint=hint)
 
 
 def _samples_of(graph: Graph) -> int:
