@@ -12,8 +12,18 @@ if TYPE_CHECKING:
 
 GIB = 2.0**30
 
+SERIAL = (
+    "no communication overlaps with work; --overlap moves collectives of data ranks to a stream"
+)
+CONCURRENT = (
+    "collectives of data ranks run on a separate stream, which a plan's file does not contain"
+)
+"""Notes about the streams of collectives."""
 
-def show_layouts(search: LayoutSearch, memory: float, max_rows: int, output: str | None) -> None:
+
+def show_layouts(
+    search: LayoutSearch, memory: float, max_rows: int, output: str | None, *, overlap: bool
+) -> None:
     """Print a row for each of the best layouts, and the layouts that are excluded."""
     from irgraph.planning.layouts.result import reason_of_order
     from irgraph.predict.ranks import collective_notes
@@ -28,7 +38,7 @@ def show_layouts(search: LayoutSearch, memory: float, max_rows: int, output: str
         cli.print_error(f"{scheme}: {name}")
     for line in exclusions(search, memory):
         cli.print_error(line)
-    cli.print_error("no communication overlaps with work: all of it is on one stream")
+    cli.print_error(CONCURRENT if overlap else SERIAL)
     for line in collective_notes([best.prediction]):
         cli.print_error(line)
     if output is None:

@@ -64,6 +64,13 @@ def plan(
     top: Annotated[
         int, typer.Option("--top", min=1, max=1000, help="Number of layouts to print.")
     ] = 5,
+    overlap: Annotated[
+        bool,
+        typer.Option(
+            "--overlap",
+            help="Run collectives of data ranks on a separate stream, as FSDP does.",
+        ),
+    ] = False,
     seconds: Annotated[
         float,
         typer.Option("--seconds", min=0, max=3600, help="Duration of the search of tables."),
@@ -106,7 +113,8 @@ def plan(
         return
     if html is not None:
         raise fail("--html: a page shows plans of tables, not layouts", exit_code=2)
-    _plan_layouts(graph, count, size, options, top, _Outputs(models, output, html, json))
+    outputs = _Outputs(models, output, html, json)
+    _plan_layouts(graph, count, size, options, top, overlap, outputs)
 
 
 @dataclass(frozen=True)
@@ -162,16 +170,25 @@ def _plan_tables(
 
 
 def _plan_layouts(
-    graph: Graph, ranks: int, memory: float, options: PredictOptions, top: int, outputs: _Outputs
+    graph: Graph,
+    ranks: int,
+    memory: float,
+    options: PredictOptions,
+    top: int,
+    overlap: bool,
+    outputs: _Outputs,
 ) -> None:
     """Search for the fastest layout, and write and print it."""
     from irgraph.cli.layout_plans import exclusions, layouts_json, show_layouts
     from irgraph.diagnostics import fail
+    from irgraph.planning.layouts.overlap import with_overlap
     from irgraph.planning.layouts.search import search_layouts
     from irgraph.verbs.sharding.shard import shard
 
     with cli.show_progress("layouts") as progress:
-        search = search_layouts(graph, ranks, options, memory, max_results=top, progress=progress)
+        search = search_layouts(
+            graph, ranks, options, memory, max_results=top, overlap=overlap, progress=progress
+        )
     if not search.results:
         for line in exclusions(search, memory):
             cli.print_error(line)
@@ -180,11 +197,12 @@ def _plan_layouts(
     models = []
     if outputs.models is not None:
         models = [shard(best.step, best.plan, rank).graph for rank in range(ranks)]
+        models = [with_overlap(model) for model in models] if overlap else models
     _write(best.plan, models, outputs)
     if outputs.as_json:
-        cli.write_json(layouts_json(search, memory, top))
+        cli.write_json({"overlap": overlap, **layouts_json(search, memory, top)})
     else:
-        show_layouts(search, memory, top, outputs.output)
+        show_layouts(search, memory, top, outputs.output, overlap=overlap)
 
 
 def _write(plan: Plan, models: Sequence[Graph], outputs: _Outputs) -> None:

@@ -12,7 +12,7 @@ from irgraph.ir.graph import Graph
 from irgraph.planning.layouts.layout import StepLayout
 from irgraph.plans.plan import Plan
 from irgraph.predict.prediction import Prediction
-from irgraph.report.console import time_text
+from irgraph.report.console import bytes_text, time_text
 from irgraph.schedule.intervals import KERNEL, OVERHEADS, cause_name
 from irgraph.schedule.timeline import busy_time
 
@@ -38,6 +38,11 @@ class LayoutResult(Struct, frozen=True, dict=True):
     prediction: Prediction
     memory: int
     samples: int
+
+    @property
+    def order(self) -> tuple[float, int]:
+        """Key by which layouts are sorted: step time, and memory if times are equal."""
+        return round(self.step_time / MIN_DIFFERENCE), self.memory
 
     @property
     def step_time(self) -> float:
@@ -139,6 +144,9 @@ class LayoutSearch(Struct, frozen=True):
         return len(self.results) + excluded
 
 
+MIN_DIFFERENCE = 0.1
+"""Minimum difference of two steps in microseconds; of equal steps the smaller memory is better."""
+
 MIN_SHARE, MAX_CAUSES = 0.1, 3
 """Minimum share of a difference that is worth naming, and the maximum number of causes."""
 
@@ -146,6 +154,9 @@ MIN_SHARE, MAX_CAUSES = 0.1, 3
 def reason_of_order(best: LayoutResult, other: LayoutResult) -> str:
     """Return in one sentence why a layout takes longer than the best."""
     longer = other.step_time - best.step_time
+    if longer < MIN_DIFFERENCE:
+        more = bytes_text(other.memory - best.memory)
+        return f"{other.layout} takes as long as {best.layout}, with {more} more memory"
     share = longer / best.step_time if best.step_time else 0.0
     sentence = f"{other.layout} takes {time_text(longer)} ({share:.1%}) longer than {best.layout}"
     changes: list[tuple[str, float]] = []

@@ -19,6 +19,7 @@ from irgraph.ir.loading import batches_per_step
 from irgraph.planning.layouts.bounds import MemoryBound, TimeBound, activation_bytes
 from irgraph.planning.layouts.layer_pairs import LayerPair, layer_pairs
 from irgraph.planning.layouts.layout import StepLayout, shardings_of
+from irgraph.planning.layouts.overlap import with_overlap
 from irgraph.planning.layouts.recomputation import repeated_modules, with_recomputation
 from irgraph.planning.layouts.result import (
     LayoutResult,
@@ -55,6 +56,7 @@ def search_layouts(
     memory: float,
     *,
     max_results: int = MAX_RESULTS,
+    overlap: bool = False,
     progress: Callable[[str], None] = lambda _: None,
 ) -> LayoutSearch:
     """Return the fastest layouts of a step over a number of ranks that fit into memory.
@@ -65,6 +67,7 @@ def search_layouts(
         options: options of ``predict``; ``ranks`` may name machines times ranks on each.
         memory: bytes of each rank's device.
         max_results: number of best layouts that must be exact.
+        overlap: whether collectives of data ranks run on a separate stream.
         progress: is called with the layout that is simulated.
 
     Raises:
@@ -72,7 +75,7 @@ def search_layouts(
     """
     if options.ranks is None:
         options = replace(options, ranks=ranks)
-    search = _Search(graph, options, memory, max_results, progress)
+    search = _Search(graph, options, memory, max_results, overlap, progress)
     for tensor in (size for size in range(1, ranks + 1) if ranks % size == 0):
         search.add_meshes(ranks // tensor, tensor)
     search.add_shardings()
@@ -101,10 +104,11 @@ class _Search:
         options: PredictOptions,
         memory: float,
         max_results: int,
+        overlap: bool,
         progress: Callable[[str], None],
     ) -> None:
         self.graph, self.options, self.memory = graph, options, memory
-        self.max_results, self.progress = max_results, progress
+        self.max_results, self.overlap, self.progress = max_results, overlap, progress
         self.tables = tuple(table_sizes(graph))
         self.pairs = layer_pairs(graph)
         self.memory_bound = MemoryBound(graph)
@@ -126,7 +130,7 @@ class _Search:
     def result(self) -> LayoutSearch:
         """Return the layouts found so far."""
         return LayoutSearch(
-            tuple(sorted(self.results, key=lambda result: result.step_time)),
+            tuple(sorted(self.results, key=lambda result: result.order)),
             self.simulated,
             tuple(self.refused),
             tuple(sorted(self.unfit, key=lambda layout: layout.memory)),
@@ -230,6 +234,8 @@ class _Search:
             self.refused.append(RefusedLayout(layout, error.reason))
             return None
         self.simulated += 1
+        if self.overlap:
+            rank_step = with_overlap(rank_step)
         if layout.sharding == "replicated":
             self.activations[key] = activation_bytes(rank_step)
         memory = max(reserved_memory(rank_step), peak_memory(rank_step).peak) + self.workspace
