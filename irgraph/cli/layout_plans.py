@@ -36,7 +36,7 @@ def show_layouts(
         cli.print_error(f"before `shard`: {statement}")
     for name, scheme in best.layout.layers.items():
         cli.print_error(f"{scheme}: {name}")
-    for line in exclusions(search, memory):
+    for line in (*exclusions(search, memory), *search.warnings):
         cli.print_error(line)
     cli.print_error(CONCURRENT if overlap else SERIAL)
     for line in collective_notes([best.prediction]):
@@ -93,6 +93,7 @@ def layouts_json(search: LayoutSearch, memory: float, max_rows: int) -> dict[str
         ],
         "refused": [{"layout": str(r.layout), "reason": r.reason} for r in search.refused],
         "not_split": dict(search.replicated),
+        "warnings": list(search.warnings),
         "rests_on": collective_notes([best.prediction]),
     }
 

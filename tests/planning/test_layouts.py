@@ -212,3 +212,12 @@ def test_of_equal_steps_the_smaller_is_better() -> None:
     larger = replace(first, memory=first.memory + 2**20)
     assert first.order < larger.order
     assert reason_of_order(first, larger).endswith(", with 1.0 MiB more memory")
+
+
+def test_a_step_without_an_update_is_said_to_lack_the_sums_of_gradients() -> None:
+    step = perceptron()
+    assert search(step).warnings == ()
+    ops = tuple(op for op in step.ops if not op.name.startswith("Optimizer.step"))
+    assert len(ops) < len(step.ops)
+    (warning,) = search(replace(step, ops=ops)).warnings
+    assert "gradients of parameters" in warning

@@ -128,6 +128,7 @@ class LayoutSearch(Struct, frozen=True):
         unfit: layouts that do not fit into memory, the smallest first.
         slow: layouts that a bound excludes.
         replicated: reasons why linear layers are not split, by the layers' names.
+        warnings: reasons why the times lack work.
     """
 
     results: tuple[LayoutResult, ...]
@@ -136,6 +137,7 @@ class LayoutSearch(Struct, frozen=True):
     unfit: tuple[UnfitLayout, ...]
     slow: tuple[SlowLayout, ...]
     replicated: Mapping[str, str]
+    warnings: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:

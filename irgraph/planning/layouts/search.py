@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from irgraph.backend import backend
 from irgraph.diagnostics import IrgraphError, fail
+from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
 from irgraph.ir.loading import batches_per_step
 from irgraph.planning.layouts.bounds import MemoryBound, TimeBound, activation_bytes
@@ -44,6 +45,11 @@ MAX_RESULTS = 5
 
 MAX_COMBINED_PAIRS = 3
 """Maximum number of pairs of layers of which all sets are tried."""
+
+UNREAD_GRADIENTS = (
+    "nothing in the step reads the gradients of parameters: their sums over ranks are not part of "
+    "the times; capture the optimizer's step, too"
+)
 
 GATHERINGS = ("gathering", "exchange", "scattering")
 """Conversions of activations that a pair of layers needs if its activations are not in parts."""
@@ -136,6 +142,7 @@ class _Search:
             tuple(sorted(self.unfit, key=lambda layout: layout.memory)),
             tuple(self.slow),
             self.replicated,
+            () if _updates_parameters(self.graph) else (UNREAD_GRADIENTS,),
         )
 
     def add_meshes(self, data: int, tensor: int) -> None:
@@ -304,3 +311,12 @@ def _samples_of(graph: Graph) -> int:
     if len(graph.dims) != 1:
         return 0
     return next(iter(graph.dims.values())) * batches_per_step(graph)
+
+
+def _updates_parameters(graph: Graph) -> bool:
+    """Return whether a step with a backward pass writes a parameter, or has no backward pass."""
+    parameters = {d.tensor.buffer for d in graph.tensors if d.role == "param"}
+    leaves = list(graph.leaves())
+    if not any(leaf.phase == "backward" for leaf in leaves):
+        return True
+    return any(tensor.buffer in parameters for leaf in leaves for tensor in written_by(leaf))
