@@ -33,7 +33,6 @@ MAX_LISTED = 10
 UNCHANGING = (
     CollectiveKind.ALL_REDUCE,
     CollectiveKind.BROADCAST,
-    CollectiveKind.REDUCE,
     CollectiveKind.BARRIER,
 )
 """Collectives that change nothing in a single process, if they write their operands in place."""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 
 import torch
+from msgspec.structs import replace
 
 from irgraph.execute.branches import Arguments, regions_of
 from irgraph.execute.callables import span_of
@@ -109,7 +110,7 @@ class Observer:
 
 def kind_of_call(op: Op) -> Hashable:
     """Return a key of the name, the types of operands and results, and the attributes of a call."""
-    return call_form(op, _type)
+    return call_form(replace(op, attributes=dict(sorted(op.attributes.items()))), _type)
 
 
 def _type(value: object) -> Hashable:

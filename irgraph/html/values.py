@@ -47,7 +47,9 @@ def cell_text(value: Any, kind: str) -> str:  # noqa: ANN401  (any field of a re
 
 
 def time_text(us: float, digits: int = 4) -> str:
-    """Return a time with its unit."""
+    """Return a time with its unit, ``UNKNOWN`` for one that is not finite."""
+    if not math.isfinite(us):
+        return UNKNOWN
     size = abs(us)
     for unit, factor in (("s", 1e6), ("ms", 1e3), ("us", 1.0)):
         if size >= factor:

@@ -83,12 +83,12 @@ def same(a: int, b: int) -> bool:
 
 
 def combine(operator: str, left: int, right: int, value: float) -> float:
-    """Return the value of ``+ - * / //`` on two sizes, with its expression if that is exact.
+    """Return the value of ``+ - * //`` on two sizes, with its expression if that is exact.
 
     A quotient has one if every coefficient is a multiple of the divisor, a plain number.
     """
     terms, others = _terms(left), _terms(right)
-    if operator in ("/", "//"):
+    if operator == "//":
         if isinstance(right, Dim) or any(count % right for _, count in terms):
             return value
         terms = tuple((factors, count // right) for factors, count in terms)

@@ -100,7 +100,18 @@ class DrawnPair(Struct, frozen=True):
             for graph, tensors in zip((self.old, self.new), results, strict=True)
         )
         first, manner = draw.run_first(old, lambda manner: self._run(old, draw.seed, manner))
-        return Trial(old, new, first, draw.seed, 1, manner, old, tolerance=tolerance, shares=False)
+        return Trial(
+            old,
+            new,
+            first,
+            draw.seed,
+            1,
+            manner,
+            old,
+            tolerance=tolerance,
+            shares=False,
+            regroups=True,
+        )
 
     def _run(self, graph: Graph, seed: int, manner: str) -> Result:
         """Run a graph on values that both allow."""
@@ -136,6 +147,8 @@ def _difference_text(old: Torch, new: Torch) -> str:
     finite = old.isfinite() & new.isfinite()
     if not finite.equal(old.isfinite()) or not finite.equal(new.isfinite()):
         return "has infinite or undefined elements elsewhere"
+    if not bool(finite.any()) or not old[~finite].nan_to_num().equal(new[~finite].nan_to_num()):
+        return "has other infinite or undefined elements"
     off = float((old - new)[finite].abs().max())
     largest = float(old[finite].abs().max())
     return f"is off by {off:.2g}, its largest element is {largest:.2g}"

@@ -58,7 +58,10 @@ def reorder(
     result = s.rearrange(order, placement in ("after", "earliest")) if moved_ops else graph
     members = [s.ops[i] for i in s.members]
     threads = _threads(result, set(moved_ops), placement in ("after", "earliest"))
-    changes: dict[Op, dict[str, Any]] = {op: {"thread": name} for op, name in threads.items()}
+    changes: dict[Op, dict[str, Any]] = {
+        op: {"thread": name, "body": _on_thread(op.body, op.thread, name)}
+        for op, name in threads.items()
+    }
     if assumed is not None:
         changes = {op: {**changes.get(op, {}), "notes": _notes(op, assuming)} for op in members}
     if changes:
@@ -83,6 +86,15 @@ def _threads(graph: Graph, moved_ops: Collection[Op], follows: bool) -> dict[Op,
             elif thread and thread != op.thread:
                 threads[op] = thread
     return threads
+
+
+def _on_thread(ops: Sequence[Op], old: str, new: str) -> tuple[Op, ...]:
+    """Return ops on a new thread that were on an old one, with the calls below them."""
+    moved = []
+    for op in ops:
+        thread = new if op.thread == old else op.thread
+        moved.append(replace(op, thread=thread, body=_on_thread(op.body, old, new)))
+    return tuple(moved)
 
 
 def _notes(op: Op, reason: str) -> dict[str, Note]:

@@ -8,7 +8,7 @@ import pytest
 
 from irgraph.html.page import asset
 from irgraph.html.sections import KINDS
-from irgraph.html.values import UNKNOWN, cell_text
+from irgraph.html.values import UNKNOWN, cell_text, time_text
 from tests.browser import Browser
 
 NUMBERS = (
@@ -33,3 +33,8 @@ def test_python_and_the_scripts_write_the_same(browser: Browser) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_no_number_is_unknown(kind: str) -> None:
     assert {cell_text(value, kind) for value in (None, float("nan"), float("inf"))} == {UNKNOWN}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_time_that_is_not_finite_is_unknown(value: float) -> None:
+    assert time_text(value) == UNKNOWN

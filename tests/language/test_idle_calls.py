@@ -53,3 +53,10 @@ def test_a_call_with_a_result_still_needs_its_operand(script: str) -> None:
     before = graph_with("%z = aten.neg(%s) : f32[4, 8] in $z")
     with pytest.raises(IrgraphError, match="still in use"):
         run(load_script(script), before)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_message_to_another_rank_still_needs_its_operand(script: str) -> None:
+    before = graph_with("c10d.send([%s], 1, 0)")
+    with pytest.raises(IrgraphError, match="still in use"):
+        run(load_script(script), before)

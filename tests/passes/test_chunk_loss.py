@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+import torch
 
 import irgraph
 from examples import llama, transformer
@@ -44,6 +45,21 @@ def test_an_odd_number_of_samples_is_left() -> None:
     step = transformer.train(3, "meta", layers=1, width=32, heads=2, length=15, words=4096)
     graph = capture(step, device="meta").graph
     assert irgraph.rewrite(graph, CALL).graph == graph
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_probabilities_of_classes_are_left(soft: bool) -> None:
+    weight = torch.zeros(4096, 8, device="meta", dtype=torch.bfloat16, requires_grad=True)
+    states = torch.zeros(2, 16, 8, device="meta", dtype=torch.bfloat16, requires_grad=True)
+    shape = (32, 4096) if soft else (32,)
+    targets = torch.zeros(shape, device="meta", dtype=torch.float32 if soft else torch.int64)
+
+    def step() -> None:
+        scores = torch.nn.functional.linear(states, weight).flatten(0, 1).to(torch.float32)
+        torch.nn.functional.cross_entropy(scores, targets).backward()
+
+    graph = capture(step, device="meta").graph
+    assert (irgraph.rewrite(graph, CALL).graph == graph) == soft
 
 
 def test_few_classes_are_left() -> None:

@@ -279,3 +279,25 @@ def test_a_moved_op_is_launched_by_the_thread_of_its_neighbour(placement: str, t
     graph = parse(THREADS)
     after = reorder(graph, named(graph, "sin"), placement).graph
     assert [op.thread for op in named(after, "sin")] == [thread]
+
+
+NESTED = """model "nested" { format = 2 }
+
+device @gpu0 "v100"
+input %m : f32[8, 8] in $m
+
+%a = aten.exp(%m) : f32[8, 8] in $a
+%b = aten.neg(%a) : f32[8, 8] in $b
+%d = aten.matmul(%a, %a) : f32[8, 8] in $d on backward phase backward {
+  %d = aten.mm(%a, %a) : f32[8, 8] in $d on backward phase backward
+}
+return %b, %d
+"""
+
+
+def test_calls_below_a_moved_op_are_launched_by_its_thread() -> None:
+    graph = parse(NESTED)
+    assert {op.thread for op in named(graph, "matmul")[0].walk()} == {"backward"}
+    after = reorder(graph, named(graph, "matmul"), "earliest").graph
+    (call,) = named(after, "matmul")
+    assert [op.thread for op in call.walk()] == ["main", "main"]

@@ -222,7 +222,8 @@ def _binary(expression: Binary, scope: Scope) -> Value:
         raise EvaluationError(f"{expression} is too large")
     left, right = numbers
     if (
-        any(isinstance(n, Dim) for n in numbers)
+        expression.operator != "/"
+        and any(isinstance(n, Dim) for n in numbers)
         and isinstance(left, int)
         and isinstance(right, int)
     ):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from irgraph.facts import cached_calls
 from irgraph.ir.effects import MAX_CACHED_OPS, effects, is_view, written_by
 from irgraph.ir.op import Op
+from irgraph.ir.ranks import is_collective
 from irgraph.ir.tensor import Tensor
 from irgraph.language.patterns.index import Index
 from irgraph.ops.live_out import UNFILLED, is_label, reads_on_host, waits
@@ -96,6 +97,7 @@ def _defined_tensors(leaf: Op) -> list[Tensor]:
 def _is_harmless(leaf: Op) -> bool:
     """Return whether an op has no effects other than its results and writes."""
     has_effect = is_label(leaf) or reads_on_host(leaf) or waits(leaf)
+    has_effect = has_effect or (is_collective(leaf) and not leaf.outputs and not leaf.written)
     if has_effect or leaf.base.startswith("_assert"):
         return False
     effect = effects(leaf)

@@ -197,7 +197,7 @@ class EventReader:
                 events: Events = decoder.decode(text)
             except msgspec.ValidationError:
                 continue
-            if number == self._decoder or suits(events):
+            if suits(events):
                 self._decoder = number
                 return events
         return self._decode_each(records.raw_decoder.decode(text))
