@@ -136,6 +136,8 @@ def test_no_wrong_figure_comes_without_a_code(
 def test_no_wrong_figure_of_any_shared_trace_comes_without_a_code(
     name: str, data_dir: Path, tmp_path: Path
 ) -> None:
+    """Every damage in one trace of eight, each trace with several damages."""
     paths = [*data_dir.glob("traces/*/kineto*.json.gz"), *data_dir.glob("hosts/*.json.gz")]
     assert len(paths) > 30
-    assert not [line for path in sorted(paths) for line in unreported(path, name, tmp_path)]
+    sample = sorted(paths)[list(DAMAGES).index(name) % 8 :: 8]
+    assert not [line for path in sample for line in unreported(path, name, tmp_path)]

@@ -6,8 +6,7 @@ function cellValue(cell) {
   return cell.dataset.value === undefined ? cell.textContent : JSON.parse(cell.dataset.value);
 }
 
-function tableNode(spec) {
-  const grid = TABLES.get(spec.number);
+function tableNode(spec, grid = TABLES.get(spec.number)) {
   const body = grid.tBodies[0];
   const nodes = [...body.rows];
   if (!nodes.length) return make("p", { class: "quiet", text: "nothing" });

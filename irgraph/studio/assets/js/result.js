@@ -68,7 +68,26 @@ function resultNodes(found) {
 function changesNodes(found) {
   if (!found.changes || !found.changes.rows.length) return [];
   return [make("section", { "aria-labelledby": "changes-title" },
-    make("h2", { id: "changes-title", text: "What changes" }), tableNode({ ...found.changes, title: "What changes" }))];
+    make("h2", { id: "changes-title", text: "What changes" }), changesTable({ ...found.changes, title: "What changes" }))];
+}
+
+// Return the table of changes, whose rows come from the server instead of the page.
+function changesTable(spec) {
+  const heads = spec.columns.map((column) => make("th", { scope: "col", class: cellClass(column.kind, 0), text: column.name }));
+  const rows = spec.rows.map((row) => make("tr", {}, row.map((value, at) => valueCell(value, spec.columns[at].kind))));
+  return tableNode(spec, make("table", {}, make("caption", { class: "unseen", text: spec.title }),
+    make("thead", {}, make("tr", {}, heads)), make("tbody", {}, rows)));
+}
+
+function valueCell(value, kind) {
+  const text = cellText(value, kind);
+  const exact = text === value ? undefined : JSON.stringify(value);
+  return make("td", { class: cellClass(kind, value), "data-value": exact, text });
+}
+
+function cellClass(kind, value) {
+  if (kind === "change" && value) return "number " + (value > 0 ? "worse" : "better");
+  return kind === "text" ? "name" : "number";
 }
 
 // Return sections of slices of two models on one clock: what is now, and what would be after.
