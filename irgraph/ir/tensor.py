@@ -44,9 +44,9 @@ class Tensor(Struct, frozen=True, gc=False):
 
     name: str
     dtype: str
-    shape: Shape
+    shape: tuple[int, ...]
     buffer: str
-    strides: Shape | None = None
+    strides: tuple[int, ...] | None = None
     offset: int = 0
     device: str = "gpu0"
 
