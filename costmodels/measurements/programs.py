@@ -15,8 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, rms_norm, scaled_dot_product_attention, silu
+from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
+
+from costmodels.evaluate.llm.decoder import Decoder
+from costmodels.evaluate.llm.shape import Shape
 
 CLASSES, WORDS = 1000, 50257
 """Classes of ImageNet, and GPT-2's vocabulary."""
@@ -206,114 +209,6 @@ def gpt(
     )
 
 
-def _spelt_norm(x: Tensor, weight: Tensor) -> Tensor:
-    """Return the RMS norm of rows, as separate operations in f32."""
-    wide = x.to(torch.float32)
-    scale = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)
-    return weight * (wide * scale).to(x.dtype)
-
-
-def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Return heads [B, H, L, D] turned by the angles of their positions [L, D]."""
-    first, second = x.chunk(2, dim=-1)
-    return x * cos + torch.cat((-second, first), dim=-1) * sin
-
-
-class Norm(nn.Module):  # type: ignore[misc]
-    """An RMS norm: torch's, which is one kernel, or ``spelt`` out."""
-
-    def __init__(self, width: int, spelt: bool) -> None:
-        super().__init__()
-        self.weight, self.spelt = nn.Parameter(torch.ones(width)), spelt
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the normalised tensor, in its own type."""
-        if self.spelt:
-            return _spelt_norm(x, self.weight)
-        return rms_norm(x, self.weight.shape, self.weight, 1e-5)
-
-
-class LlamaBlock(nn.Module):  # type: ignore[misc]
-    """Grouped causal attention and a gated perceptron, each after a norm.
-
-    ``wide``: queries, keys and values are one product, as are the gate and the other half.
-    """
-
-    def __init__(
-        self, width: int, heads: int, groups: int, hidden: int, spelt: bool, wide: bool
-    ) -> None:
-        super().__init__()
-        self.heads, self.groups, self.wide = heads, groups, wide
-        size = width // heads
-        self.norm1, self.norm2 = Norm(width, spelt), Norm(width, spelt)
-        self.parts = [width, groups * size, groups * size]
-        inward = [sum(self.parts)] if wide else self.parts
-        upward = [2 * hidden] if wide else [hidden, hidden]
-        self.inward = nn.ModuleList(nn.Linear(width, n, bias=False) for n in inward)
-        self.upward = nn.ModuleList(nn.Linear(width, n, bias=False) for n in upward)
-        self.outward = nn.Linear(width, width, bias=False)
-        self.downward = nn.Linear(hidden, width, bias=False)
-
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Return [B, L, width] for the same."""
-        x = x + self.attend(self.norm1(x), cos, sin)
-        y = self.norm2(x)
-        halves = self.upward[0](y).chunk(2, -1) if self.wide else [up(y) for up in self.upward]
-        return x + self.downward(silu(halves[0]) * halves[1])
-
-    def attend(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Return causal attention over the words of a text, [B, L, width]."""
-        batch, length, width = x.shape
-        projected = (
-            self.inward[0](x).split(self.parts, -1)
-            if self.wide
-            else [layer(x) for layer in self.inward]
-        )
-        query, key, value = (
-            part.view(batch, length, -1, width // self.heads).transpose(1, 2) for part in projected
-        )
-        query, key = _rotated(query, cos, sin), _rotated(key, cos, sin)
-        repeats = self.heads // self.groups
-        key, value = (part.repeat_interleave(repeats, 1) for part in (key, value))
-        attended = scaled_dot_product_attention(query, key, value, is_causal=True)
-        return self.outward(attended.transpose(1, 2).reshape(batch, length, width))
-
-
-class Llama(nn.Module):  # type: ignore[misc]
-    """Embedding, blocks, a norm, and scores by other weights."""
-
-    def __init__(
-        self,
-        layers: int,
-        width: int,
-        length: int,
-        words: int,
-        keep: bool,
-        *block: Any,  # noqa: ANN401
-    ) -> None:
-        super().__init__()
-        self.keep = keep
-        self.words = nn.Embedding(words, width)
-        heads, spelt = block[0], block[3]
-        self.blocks = nn.ModuleList(LlamaBlock(width, *block) for _ in range(layers))
-        self.norm, self.scores = Norm(width, spelt), nn.Linear(width, words, bias=False)
-        speeds = 10000.0 ** -(torch.arange(0, width // heads, 2) / (width // heads))
-        angles = torch.outer(torch.arange(length), speeds).repeat(1, 2)
-        self.register_buffer("cos", angles.cos())
-        self.register_buffer("sin", angles.sin())
-
-    def forward(self, text: Tensor) -> Tensor:
-        """Return the last hidden states [B, L, width] for words [B, L]."""
-        x = self.words(text)
-        for block in self.blocks:
-            x = (
-                block(x, self.cos, self.sin)
-                if self.keep
-                else checkpoint(block, x, self.cos, self.sin, use_reentrant=False)
-            )
-        return self.norm(x)
-
-
 def llama(
     batch: int,
     device: str,
@@ -333,14 +228,18 @@ def llama(
 ) -> Callable[[], object]:
     """Return a training step of a Llama, all in bf16, text on the device.
 
-    ``spelt``: norms as separate operations; ``wide``: products of one input are one; ``keep``
-    false: each block is recomputed; ``chunks``: parts of the text whose scores are computed
-    separately, and again for the gradient; ``micro``: parts of the batch whose gradients are
-    accumulated.
+    ``spelt``: norms as separate operations; ``wide``: queries, keys and values are one product;
+    ``keep`` false: each block is recomputed; ``chunks``: parts of the text whose scores are
+    computed separately, and again for the gradient; ``micro``: parts of the batch whose gradients
+    are accumulated.
     """
+    shape = Shape(
+        layers=layers, hidden=width, ffn=hidden, heads=heads, kv_heads=groups, vocab=words,
+        length=length, is_gated=True, is_tied=False, fuses_qkv=wide, fuses_norms=not spelt,
+        recompute="none" if keep else "full",
+    )  # fmt: skip
     with torch.device(device):
-        net = Llama(layers, width, length, words, keep, heads, groups, hidden, spelt, wide)
-        net = net.to(torch.bfloat16)
+        net = Decoder(shape).to(torch.bfloat16)
         text = torch.arange(batch * (length + 1)).view(batch, -1) * 7919 % words
     optimizer = UPDATES[update](net.parameters(), lr=1e-4)
     inputs, targets = text[:, :-1].contiguous(), text[:, 1:].contiguous()
@@ -353,7 +252,7 @@ def llama(
     def step() -> None:
         optimizer.zero_grad()
         for words_in, labels in zip(inputs.chunk(micro), targets.chunk(micro), strict=True):
-            states = net(words_in).flatten(0, 1)
+            states = net.states(words_in).flatten(0, 1)
             if chunks == 1:
                 loss = loss_of(states, labels.flatten())
             else:

@@ -51,9 +51,8 @@ class Trial(Struct, frozen=True, dict=True):
     ``original`` is the first graph with its types before widening. ``start`` has the initial values
     of both if the first ran with others. ``equal`` if all ranks have equal inputs; ``uses_means``
     if only the second graph has collectives, and the first one's gradients are means over ranks.
-    ``tolerance`` allows the second graph's ops to round inside, relative to a tensor's largest
-    element. ``shares`` if returned tensors must share memory in the same way. ``regroups`` if the
-    second graph may compute sums and products in another grouping, which rounds.
+    ``tolerance`` allows the second graph to round otherwise, relative to a tensor's largest
+    element. ``shares`` if returned tensors must share memory in the same way.
     """
 
     before: Graph
@@ -69,7 +68,6 @@ class Trial(Struct, frozen=True, dict=True):
     uses_means: bool = False
     tolerance: float = 0.0
     shares: bool = True
-    regroups: bool = False
 
     @cached_property
     def kinds(self) -> Mapping[str, str]:
@@ -86,8 +84,8 @@ class Trial(Struct, frozen=True, dict=True):
 
     @cached_property
     def exact(self) -> bool:
-        """Whether every op of the second graph is also in the first, and none may regroup."""
-        return not self.regroups and _is_rearranged(self.before, self.after)
+        """Whether the second graph has only ops of the first, which round as they did."""
+        return not self.tolerance and _is_rearranged(self.before, self.after)
 
     @cached_property
     def second(self) -> Result:

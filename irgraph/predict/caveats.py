@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from irgraph.backend import DeviceFacts, backend
 from irgraph.ir.cost import COLLECTIVE, Host, Kernel, Priced
@@ -22,6 +23,9 @@ from irgraph.schedule.intervals import host_time
 
 CLIFF = "grouped, channels last"
 """Prefix of formulas for layouts that a library may have no good kernel for."""
+
+_SHARE = re.compile(r"\b\d+%")
+_MARK = "\0"
 
 
 def untimed_collectives(priced: Priced, ops: Iterable[Op] | None = None) -> list[str]:
@@ -177,3 +181,19 @@ def assumptions(graph: Graph) -> list[str]:
     """Return the unproven assumptions of transformations, as noted on ops."""
     reasons = (op.notes.get("assuming") for op in graph.walk())
     return [str(reason) for reason in dict.fromkeys(reasons) if reason is not None]
+
+
+def merge_percentages(texts: Iterable[str]) -> Iterator[str]:
+    """Yield texts that differ only in whole percentages once, with the lowest and the highest."""
+    percentages_by_text: dict[str, list[list[int]]] = {}
+    for text in texts:
+        shares = [int(share[:-1]) for share in _SHARE.findall(text)]
+        percentages_by_text.setdefault(_SHARE.sub(_MARK, text), []).append(shares)
+    for text, percentages in percentages_by_text.items():
+        ranges = [_range(min(column), max(column)) for column in zip(*percentages, strict=True)]
+        first, *rest = text.split(_MARK)
+        yield first + "".join(map("".join, zip(ranges, rest, strict=True)))
+
+
+def _range(lowest: int, highest: int) -> str:
+    return f"{highest}%" if lowest == highest else f"{lowest} to {highest}%"

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from irgraph.diagnostics import fail
 from irgraph.ir.graph import Graph
-from irgraph.predict.caveats import one_sided_graph
+from irgraph.predict.caveats import merge_percentages, one_sided_graph
 from irgraph.predict.options import PredictFields, PredictOptions
 from irgraph.predict.pair import predict_pair
 from irgraph.predict.prediction import Prediction
@@ -56,10 +56,13 @@ class Difference(Struct, frozen=True, dict=True):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings about either prediction, the first model's first, and about both."""
+        """Warnings about either prediction, the first model's first, and about both.
+
+        Texts that differ only in percentages are merged, with the lowest and the highest.
+        """
         pair = (self.before, self.after)
-        of_pair = one_sided_graph([side.host for side in pair])
-        return tuple(dict.fromkeys([*(line for side in pair for line in side.warnings), *of_pair]))
+        lines = [line for side in pair for line in side.warnings]
+        return tuple(merge_percentages([*lines, *one_sided_graph([side.host for side in pair])]))
 
     @cached_property
     def changes(self) -> list[Change]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Unpack
 
 from irgraph.diagnostics import argument_items, fail
 from irgraph.ir.graph import Graph, check_graph
 from irgraph.ir.ranks import groups_at, layout_of
+from irgraph.predict.caveats import merge_percentages
 from irgraph.predict.options import PredictFields, PredictOptions, predict_options
 from irgraph.predict.prediction import Prediction, predict
 from irgraph.schedule.ranks import Ranks, is_collective, is_timed, simulate_ranks
@@ -19,9 +19,6 @@ MEASURED_NOTE = (
     "measured collectives contain waiting: each takes its minimum over ranks; "
     "waiting common to all {count} ranks stays in it"
 )
-
-_SHARE = re.compile(r"\b\d+%")
-_MARK = "\0"
 
 
 def predict_ranks(
@@ -90,21 +87,5 @@ def collective_notes(predictions: Sequence[Prediction]) -> list[str]:
     lines = dict.fromkeys(line for p in predictions for line in p.summary()["collectives"])
     timed = all(any(is_collective(k) and is_timed(k) for k in p.kernels()) for p in predictions)
     notes = [MEASURED_NOTE.format(count=len(predictions))] if timed else []
-    warnings = _merge_percentages(text for p in predictions for text in p.warnings)
+    warnings = merge_percentages(text for p in predictions for text in p.warnings)
     return [*lines, *notes, *(f"WARNING: {text}" for text in warnings)]
-
-
-def _merge_percentages(texts: Iterable[str]) -> Iterator[str]:
-    """Yield texts that differ only in whole percentages once, with the lowest and the highest."""
-    percentages_by_text: dict[str, list[list[int]]] = {}
-    for text in texts:
-        shares = [int(share[:-1]) for share in _SHARE.findall(text)]
-        percentages_by_text.setdefault(_SHARE.sub(_MARK, text), []).append(shares)
-    for text, percentages in percentages_by_text.items():
-        ranges = [_range(min(column), max(column)) for column in zip(*percentages, strict=True)]
-        first, *rest = text.split(_MARK)
-        yield first + "".join(map("".join, zip(ranges, rest, strict=True)))
-
-
-def _range(lowest: int, highest: int) -> str:
-    return f"{highest}%" if lowest == highest else f"{lowest} to {highest}%"

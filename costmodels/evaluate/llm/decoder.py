@@ -95,6 +95,20 @@ class Perceptron(nn.Module):  # type: ignore[misc]
         return self.down(functional.gelu(self.up(x), approximate="tanh"))
 
 
+class SpeltNorm(nn.Module):  # type: ignore[misc]
+    """An RMS norm of separate operations in float32."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the normalised tensor, in its own type."""
+        wide = x.to(torch.float32)
+        scale = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)
+        return self.weight * (wide * scale).to(x.dtype)
+
+
 class DecoderBlock(nn.Module):  # type: ignore[misc]
     """Attention and a perceptron, each after a norm and with a residual."""
 
@@ -125,6 +139,14 @@ class Decoder(nn.Module):  # type: ignore[misc]
 
     def forward(self, text: Tensor) -> Tensor:
         """Return [B, T, vocab] for [B, T]."""
+        return self.scores(self.states(text))
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Return [..., vocab] for the last states [..., hidden]."""
+        return functional.linear(x, self.embedding.weight) if self.shape.is_tied else self.head(x)
+
+    def states(self, text: Tensor) -> Tensor:
+        """Return the last states [B, T, hidden] for [B, T]."""
         x, rotation = self.embedding(text), None
         if self.shape.is_gated:
             size = self.shape.hidden // self.shape.heads
@@ -133,8 +155,7 @@ class Decoder(nn.Module):  # type: ignore[misc]
             x = x + self.positions
         for number, block in enumerate(self.blocks):
             x = self._run(block, number)(x, rotation)
-        x = self.norm(x)
-        return functional.linear(x, self.embedding.weight) if self.shape.is_tied else self.head(x)
+        return self.norm(x)
 
     def _run(self, block: Any, number: int) -> Any:  # noqa: ANN401
         """Return a block, or its recomputation in backward."""
@@ -166,6 +187,8 @@ def saving_policy() -> Callable[..., checkpoint.CheckpointPolicy]:
 
 def norm(shape: Shape) -> nn.Module:
     """Return the norm of an architecture: RMS norm with gates, else layer norm."""
+    if shape.is_gated and not shape.fuses_norms:
+        return SpeltNorm(shape.hidden)
     kind = nn.RMSNorm if shape.is_gated else nn.LayerNorm
     return kind(shape.hidden, eps=1e-5)
 

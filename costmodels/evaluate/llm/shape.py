@@ -26,6 +26,7 @@ class Shape(Struct, frozen=True, forbid_unknown_fields=True):
         is_tied: the embedding is also the matrix of the scores.
         fuses_qkv: queries, keys and values are one product.
         fuses_attention: attention is one kernel that stores no scores.
+        fuses_norms: RMS norms are torch's, one kernel, instead of separate operations in f32.
         recompute: blocks recomputed in backward.
     """
 
@@ -40,6 +41,7 @@ class Shape(Struct, frozen=True, forbid_unknown_fields=True):
     is_tied: bool = True
     fuses_qkv: bool = True
     fuses_attention: bool = True
+    fuses_norms: bool = True
     recompute: Recompute = "none"
 
     @property

@@ -41,6 +41,23 @@ FORMS = (
 )
 
 
+def operand_axes(q: Tensor, k: Tensor, v: Tensor) -> dict[str, Axes]:
+    """Return the axes of queries, keys, values and the result, by name.
+
+    Keys may have fewer samples (``s``) and heads (``g``) than queries, and values other features
+    (``e``).
+    """
+    samples = "b" if k.shape[0] == q.shape[0] else "s"
+    heads = "h" if k.shape[1] == q.shape[1] else "g"
+    width = "d" if v.shape[3] == q.shape[3] else "e"
+    return {
+        "query": ("b", "h", "q", "d"),
+        "key": (samples, heads, "k", "d"),
+        "value": (samples, heads, "k", width),
+        "out": ("b", "h", "q", width),
+    }
+
+
 class _Axes:
     """Axes of the tensors of a call.
 
@@ -58,17 +75,10 @@ class _Axes:
     ) -> None:
         self._q = q
         self._k = k
-        # keys may have fewer heads than queries
-        self.heads = "h" if k.shape[1] == q.shape[1] else "g"
-        width = "d" if v.shape[3] == q.shape[3] else "e"
-        self.result: Axes = ("b", "h", "q", width)
-        self.by_name: dict[str, Axes] = {
-            "query": ("b", "h", "q", "d"),
-            "key": ("b", self.heads, "k", "d"),
-            "value": ("b", self.heads, "k", width),
-            "out": self.result,
-            **dict.fromkeys(GRADIENTS, self.result),
-        }
+        self.by_name = operand_axes(q, k, v)
+        self.heads = self.by_name["key"][1]
+        self.result = self.by_name["out"]
+        self.by_name |= dict.fromkeys(GRADIENTS, self.result)
         self.sums: set[str] = set()
 
     def of(self, tensor: Tensor, name: str = "") -> Axes:

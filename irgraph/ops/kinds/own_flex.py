@@ -13,7 +13,7 @@ from irgraph.ir.torch_schemas.custom_ops import DifferentiatedCall
 from irgraph.ir.torch_schemas.score_functions import lookups
 from irgraph.ops.call import Call
 from irgraph.ops.custom import custom_operator, deferred
-from irgraph.ops.kinds.attention import OPERANDS, attention_flops
+from irgraph.ops.kinds.attention import OPERANDS, attention_flops, operand_axes
 from irgraph.ops.meaning import OPAQUE, Axes, Axis, Meaning, Result, Slope, axis_names
 from irgraph.ops.patterns import linear_sets
 
@@ -56,16 +56,11 @@ class _Axes:
         v: Tensor,
     ) -> None:
         self.call = call
-        self.heads = "h" if k.shape[1] == q.shape[1] else "g"
-        samples = "b" if k.shape[0] == q.shape[0] else "s"
-        width = "d" if v.shape[3] == q.shape[3] else "e"
-        result = ("b", "h", "q", width)
         self.slopes: list[Slope] = []
-        self.by_name: dict[str, Axes] = {
-            "query": ("b", "h", "q", "d"),
-            "key": (samples, self.heads, "k", "d"),
-            "value": (samples, self.heads, "k", width),
-            "out": result,
+        self.by_name = operand_axes(q, k, v)
+        self.heads = self.by_name["key"][1]
+        result = self.by_name["out"]
+        self.by_name |= {
             "grad_out": result,
             "logsumexp": result[:3],
             "grad_logsumexp": result[:3],
