@@ -221,3 +221,12 @@ def test_a_step_without_an_update_is_said_to_lack_the_sums_of_gradients() -> Non
     assert len(ops) < len(step.ops)
     (warning,) = search(replace(step, ops=ops)).warnings
     assert "gradients of parameters" in warning
+
+
+def test_reasons_against_splits_name_their_number_of_ranks() -> None:
+    step = with_dims(language(), {"B": 36})
+    result = search_layouts(step, 9, PredictOptions(device="h100-80gb-hbm3", ranks="1x9"), 80 * GIB)
+    refused = [layout for layout in result.refused if layout.layout.tensor > 1]
+    assert {layout.layout.tensor for layout in refused} == {3, 9}
+    for layout in refused:
+        assert f"which {layout.layout.tensor} ranks cannot share" in layout.reason

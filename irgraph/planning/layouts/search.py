@@ -129,6 +129,7 @@ class _Search:
         self.refused: list[RefusedLayout] = []
         self.unfit: list[UnfitLayout] = []
         self.slow: list[SlowLayout] = []
+        self.reasons: dict[tuple[int, str], str] = {}
         self.replicated: dict[str, str] = dict.fromkeys(
             self.pairs.unpaired, "no row-parallel layer takes its outputs alone"
         )
@@ -215,7 +216,7 @@ class _Search:
         """Return why no layers are split."""
         if not self.pairs.pairs:
             return "no linear layer takes the outputs of linear layers alone, so none are split"
-        reasons = dict.fromkeys(self.replicated[str(pair)] for pair in self.pairs.pairs)
+        reasons = dict.fromkeys(self.reasons[tensor, str(pair)] for pair in self.pairs.pairs)
         return f"{tensor} ranks split no layers: {'; '.join(reasons)}"
 
     def _max_time(self) -> float:
@@ -283,6 +284,7 @@ class _Search:
                 self.graph, Plan(tensor, tables, layers=pair.layers), 0, LAYERS
             ).moves
         except RefusedError as error:
+            self.reasons[tensor, str(pair)] = error.reason
             self.replicated.setdefault(str(pair), error.reason)
             return None
 

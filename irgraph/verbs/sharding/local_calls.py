@@ -10,6 +10,7 @@ from irgraph.ir.dim import same
 from irgraph.ir.edit import map_value, without_times
 from irgraph.ir.effects import written_by
 from irgraph.ir.graph import Graph
+from irgraph.ir.loading import LOAD
 from irgraph.ir.op import Op, Value, tensors_in
 from irgraph.ir.tensor import Tensor, canonical_strides
 from irgraph.ops.book import meaning_of, names_with
@@ -53,8 +54,12 @@ class LocalCalls:
     def with_numbers(self, op: Op, letter: str) -> Op:
         """Return a call with a rank's numbers: sizes along a split letter are its share.
 
-        All other numbers stay: ranks divide by the whole batch.
+        All other numbers stay: ranks divide by the whole batch. A rank loads its samples alone.
         """
+        if op.name == LOAD:
+            return replace(
+                op, attributes={n: self._share_of(value) for n, value in op.attributes.items()}
+            )
         meaning = meaning_of(op) if letter else None
         has_sizes = meaning is not None and letter in letters_of_arguments(meaning)
         if not has_sizes and not self._depends((*op.operands, *op.attributes.values())):
@@ -65,6 +70,10 @@ class LocalCalls:
         if isinstance(value, tuple):
             return any(map(self._depends, value))
         return self.shares.depends(value)
+
+    def _share_of(self, value: Value) -> Value:
+        """Return a rank's part of a number of the whole batch; others are unchanged."""
+        return self._share(value) if isinstance(value, int) and self._depends(value) else value
 
     def _share(self, size: int) -> int:
         share = self.shares.share(size)
